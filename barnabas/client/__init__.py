@@ -1,8 +1,8 @@
-"""The bundled asyncio client: Producer, Consumer, Admin. It uses no threads, and the outside world only through ports.
+"""Asyncio client: Producer, Consumer, Admin, without threads, with I/O only through ports.
 
-This module has all public names. Layers, from high to low: `exactly_once`; `admin`, `producer` and `consumer`, which do not
-import each other; `group`; `net`; `committable` and `arguments`; `loop_affinity`; `errors`; `types`. The large parts are imported when their names are first used, so that a
-program starts without those that it does not need.
+All public names are here; large parts are imported when first used. Layers, from high to low: `exactly_once`; `admin`,
+`producer` and `consumer`, which do not import each other; `group`; `net`; `committable` and `arguments`;
+`loop_affinity`; `errors`; `types`.
 """
 
 from __future__ import annotations

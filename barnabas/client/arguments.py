@@ -1,10 +1,7 @@
-"""Checks public calls before they do anything: the event loop, and the arguments by their annotations.
-
-Used by: `checks_calls`, a decorator of the classes Producer, Consumer and Admin, and `checked`, of single functions.
-
-A call gets the values that were checked: an iterable of items comes as a list, a pair of topic and partition as TopicPartition, an
-integer of another library (NumPy) as an int, a time in fractions of milliseconds as the next int. The annotations of a call are read at its first use. Types without a rule here (type variables, protocols) accept everything.
-Calls for single records are not decorated; they check their loop and their arguments where these are used.
+"""Argument and event loop checks of public calls, from their annotations (read at the first call).
+Checked values are passed on: iterables as lists, pairs as TopicPartition, NumPy integers as int, fractions of ms
+rounded up. Types without a rule here accept everything. Calls for single records are not decorated: they check their
+own arguments.
 """
 
 from __future__ import annotations
@@ -52,14 +49,14 @@ class _Wrong(Exception):
     """A value does not have its type."""
 
     def __init__(self, where: str, expected: str, value: object) -> None:
-        # A text may be secret; what a choice was not is told.
+        # Strings may be secrets: show the rejected value only for enums.
         told = isinstance(value, int | float | NoneType) or (isinstance(value, str) and "one of '" in expected)
         got = repr(value) if told else type(value).__name__
         super().__init__(f"{where} must be {expected}, not {got}")
 
 
 class _Rule(typing.NamedTuple):
-    """What a type accepts. `text` follows "must be"."""
+    """Accepted values of a type. `text` follows "must be"."""
 
     text: str
     take: _Take
@@ -77,7 +74,7 @@ _NAMES: Final[dict[object, str]] = {
 
 
 def as_int(value: object) -> int | None:
-    """The int of a value that is an integer, also of another library; None for anything else, and for True and False."""
+    """None for anything but an integer (also NumPy's), and for True and False."""
     if type(value) is int:
         return value
     try:
@@ -87,7 +84,7 @@ def as_int(value: object) -> int | None:
 
 
 def _rule(hint: Any) -> _Rule | None:
-    """The rule of an annotation; None if everything is accepted."""
+    """None if everything is accepted."""
     origin = get_origin(hint)
     if origin is Union or origin is UnionType:
         return _any_of(hint)
@@ -184,7 +181,7 @@ def _any_of(hint: Any) -> _Rule | None:
             try:
                 return each.take(value, where)
             except _Wrong as wrong:
-                # A wrong item or field says more than the type of the whole, such as "each of topics must be …".
+                # The error of an item or field is more precise than that of the whole, such as "each of topics must be …".
                 if not str(wrong).startswith(f"{where} must be"):
                     raise
         raise _Wrong(where, text, value)
@@ -236,7 +233,7 @@ def _fields_of(kind: type, text: str) -> _Take:
 
 
 class _Names(Mapping[str, Any]):
-    """Names that a module imports for its annotations alone; they are public names of the client."""
+    """Names imported for annotations only; they are public names of the client."""
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -280,11 +277,7 @@ class _Call:
         self._read = True
 
     def take(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """The arguments to use.
-
-        Raises:
-            IllegalState: one does not have its type.
-        """
+        """The arguments to use. Raises IllegalState for a wrong type."""
         if not self._read:
             self._read_annotations()
         try:
@@ -322,11 +315,11 @@ def _whole_ms(take: _Take) -> _Take:
 
 
 def checked(function: Callable[P, R], name: str = "", *, at_home: bool = False) -> Callable[P, R]:
-    """Decorates a function or coroutine function: it raises IllegalState before anything else if an argument has a wrong type.
+    """Decorates a function or coroutine function: a wrong argument raises IllegalState first.
 
     Args:
         name: of the call in errors; by default the name of the function.
-        at_home: it is a method of a client, which runs only on the event loop of that client.
+        at_home: a client's method, which runs only on that client's event loop.
     """
     call = _Call(function, name or function.__qualname__.removesuffix(".__init__"))
     if not inspect.iscoroutinefunction(function):
@@ -355,7 +348,7 @@ def checked(function: Callable[P, R], name: str = "", *, at_home: bool = False) 
 
 
 def checks_calls(*but: str) -> Callable[[T], T]:
-    """Decorates a client: its public methods check their event loop and arguments, also inherited ones, except those named in `but`."""
+    """Decorates a client's public methods, also inherited ones, except those named in `but`."""
 
     def decorate(kind: T) -> T:
         for name, member in inspect.getmembers(kind, inspect.isfunction):

@@ -1,7 +1,4 @@
-"""Checks offsets that a caller commits before they wait in a queue: a wrong one would stop the task that sends them.
-
-Used by: the consumer's `commit` and `commit_soon`, the producer's `send_offsets`, and the consumer's look-ups by time.
-"""
+"""Checks committed offsets before they are queued: an invalid one would stop the task that sends them."""
 
 from __future__ import annotations
 
@@ -14,11 +11,7 @@ INT64_MAX = (1 << 63) - 1
 
 
 def committable(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets with their metadata.
-
-    Raises:
-        IllegalState: a key is no partition, or a value is no offset from 0 on.
-    """
+    """The offsets with metadata. Raises IllegalState unless keys are partitions and values offsets from 0 on."""
     found = {}
     for key, at in offsets.items():
         partition = _partition(key)
@@ -40,7 +33,7 @@ def committable(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> di
 
 
 def group_of(metadata: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
-    """The group that offsets are committed for, from `Consumer.group_metadata()` or a group id. Raises IllegalState for anything else."""
+    """The group of committed offsets, from `Consumer.group_metadata()` or a group id. Raises IllegalState otherwise."""
     if isinstance(metadata, str):
         return ConsumerGroupMetadata(metadata)
     if not isinstance(metadata, ConsumerGroupMetadata):
@@ -49,7 +42,7 @@ def group_of(metadata: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
 
 
 def searchable(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    """Returns the times. Raises IllegalState if one is not a time: in Kafka negative ones mean the earliest offset, the latest, and others."""
+    """Raises IllegalState for a negative time: in Kafka these mean the earliest offset, the latest, and others."""
     for key, timestamp_ms in timestamps.items():
         partition = _partition(key)
         if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= INT64_MAX:

@@ -1,9 +1,4 @@
-"""The client's errors: one tree under KafkaError. Each error says whether to retry, to abort the transaction, or to give up.
-
-An error has the broker id, topic, partition and protocol error code if they are known. `retriable`: the same call may succeed
-later; the client has already retried until its time-out. `txn_requires_abort`: the transaction must be aborted, then the
-producer can continue. `fatal`: the producer must be closed. `error_for` makes the exception for an error code in a response.
-"""
+"""Client errors: one tree under KafkaError. Each says whether to retry, to abort the transaction, or to give up."""
 
 from __future__ import annotations
 
@@ -55,11 +50,11 @@ class KafkaError(BarnabasError):
     """Root of the client's errors.
 
     Attributes:
-        code: the protocol error code, if a broker sent one; else None.
+        code: the protocol error code from a broker, or None.
         broker: node id of the broker concerned, or None.
         topic: the topic concerned, or None.
         partition: the partition concerned, or None.
-        retriable: the same call may succeed later.
+        retriable: the same call may succeed later; the client has already retried until its time-out.
         fatal: the producer (or consumer) that raised it must be closed.
         txn_requires_abort: the transaction must be aborted; the producer can continue after that.
     """
@@ -88,13 +83,14 @@ class KafkaError(BarnabasError):
         return _restored, (type(self), self.args, self.__dict__)  # subclasses have other parameters
 
     def __str__(self) -> str:
+        # a bootstrap address has no id
         where = [
             text
             for text, known in (
                 (
                     f"broker {self.broker}",
                     self.broker is not None and self.broker >= 0,
-                ),  # a bootstrap address has no id
+                ),
                 (f"topic {self.topic!r}", self.topic is not None),
                 (f"partition {self.partition}", self.partition is not None),
             )
@@ -104,34 +100,33 @@ class KafkaError(BarnabasError):
 
 
 def _restored(kind: type[KafkaError], args: tuple[Any, ...], attributes: dict[str, Any]) -> KafkaError:
-    """A copy of an error, from another process or thread, by `pickle` or `copy`."""
+    """Restores an error for `pickle` and `copy`."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)
     return error
 
 
 class IllegalState(KafkaError):
-    """The call is not allowed in the present state, or a setting or an argument is invalid; the text says what is allowed."""
+    """The call is not allowed in the present state, or a setting or argument is invalid."""
 
 
 class ClientClosed(IllegalState):
     """The client was closed or never started.
 
-    Attributes:
-        maybe_written: of a record: it was on its way when the producer closed, so it may have been written.
+    `maybe_written`: a record was in flight when the producer closed, so it may have been written.
     """
 
     maybe_written = False
 
 
 class BrokerUnreachable(KafkaError):
-    """No connection could be made, or it was lost before the answer arrived."""
+    """No connection, or it was lost before the response."""
 
     retriable = True
 
 
 class RequestTimedOut(KafkaError):
-    """No answer arrived in time. Whether the request took effect is unknown."""
+    """No response in time. Whether the request took effect is unknown."""
 
     retriable = True
 
@@ -141,7 +136,7 @@ class NotKafka(KafkaError):
 
 
 class AuthenticationFailed(KafkaError):
-    """A broker refused this client's login or certificate, or this client does not trust the broker's certificate."""
+    """A broker rejected this client's login or certificate, or its own certificate is not trusted."""
 
 
 class UnsupportedByBroker(KafkaError):
@@ -149,17 +144,13 @@ class UnsupportedByBroker(KafkaError):
 
 
 class BufferExhausted(KafkaError):
-    """`send` could not queue the record within `max_block_ms`: no metadata of its topic, or `buffer_memory` stayed full."""
+    """`send` found no metadata of the topic, or no room in `buffer_memory`, within `max_block_ms`."""
 
     retriable = True
 
 
 class DeliveryTimedOut(KafkaError):
-    """`delivery_timeout_ms` passed. The record may or may not have been written.
-
-    Attributes:
-        maybe_written: False if it was certainly not written.
-    """
+    """`delivery_timeout_ms` passed. `maybe_written` is False if the record was certainly not written."""
 
     maybe_written = True
 
@@ -175,8 +166,7 @@ class RecordTooLarge(KafkaError):
 class PartlyWritten(RecordTooLarge):
     """Some records of an encoded batch were not written, usually because they are too large for the topic.
 
-    Attributes:
-        failed: the error of each such record, by its place in the batch (from 0). The other records are written.
+    `failed` has the error of each such record, by its index in the batch. The other records are written.
     """
 
     def __init__(self, failed: dict[int, BaseException], count: int) -> None:
@@ -186,7 +176,7 @@ class PartlyWritten(RecordTooLarge):
 
 
 class NoOffsetForPartition(KafkaError):
-    """There is no committed offset and `auto_offset_reset` is "none"."""
+    """No committed offset, and `auto_offset_reset` is "none"."""
 
 
 class TransactionFailed(KafkaError):
@@ -207,8 +197,8 @@ class SendFailed(KafkaError):
     Its `code`, `broker`, `topic` and `partition` are those of the first error.
 
     Attributes:
-        record_count: the number of the records; a batch of `send_batch` counts as one.
-        errors: why, in the order of the failures: an error for each failed batch, at most 100.
+        record_count: number of records; a batch of `send_batch` counts as one.
+        errors: one for each failed batch, in order, at most 100.
     """
 
     def __init__(self, record_count: int, errors: Sequence[KafkaError]) -> None:
@@ -244,15 +234,15 @@ class ProducerFenced(ResponseError):
 
 
 class OffsetOutOfRange(ResponseError):
-    """The position lies outside the partition's log and `auto_offset_reset` is "none"."""
+    """The position is outside the partition's log and `auto_offset_reset` is "none"."""
 
 
 class LogTruncated(OffsetOutOfRange):
-    """Records that this consumer has read were removed from the log, and `auto_offset_reset` is "none" (KIP-320).
+    """Delivered records were removed from the log, and `auto_offset_reset` is "none" (KIP-320).
 
     Attributes:
         position: the next offset to read.
-        diverging_offset: the first offset where the log differs from what was read; None if the leader does not know it.
+        diverging_offset: the first offset where the log differs from the delivered records; None if unknown.
     """
 
     def __init__(self, tp: TopicPartition, position: int, diverging_offset: int | None) -> None:
@@ -268,11 +258,11 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class CorruptRecords(KafkaError):
-    """Records cannot be read: their batch is damaged, or the broker reports that it is (CORRUPT_MESSAGE).
+    """Unreadable records: their batch is damaged, also on the broker (CORRUPT_MESSAGE).
 
     Attributes:
         offset: the next offset to read, in or before the damaged batch.
-        next_offset: the offset to seek to in order to continue after the batch; None if it cannot be determined.
+        next_offset: where to seek to continue after the batch; None if unknown.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, why: str, *, next_offset: int | None = None) -> None:
@@ -304,14 +294,14 @@ class UnknownGroup(ResponseError):
 
 
 class CommitFailed(ResponseError):
-    """The group has rebalanced or removed this member: its partitions may belong to another member now."""
+    """The group has rebalanced or removed this member: another member may own its partitions."""
 
 
 class AuthorizationFailed(ResponseError):
-    """The broker does not allow this client to do that."""
+    """The broker does not authorize this request."""
 
 
-# The broker is not the coordinator, or not yet: look the coordinator up again.
+# Not the coordinator, or not yet: look it up again.
 COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 _LEGAL_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
@@ -341,7 +331,7 @@ _CLASSES: dict[ErrorCode, type[KafkaError]] = {
 
 
 def check_topic_name(name: object) -> None:
-    """Raises InvalidTopic for an invalid topic name; otherwise a consumer would wait for the topic forever."""
+    """Raises InvalidTopic: a consumer would wait for such a topic forever."""
     if not isinstance(name, str):
         raise InvalidTopic(f"a topic name must be a str, not {name!r}")
     if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
@@ -352,7 +342,7 @@ def check_topic_name(name: object) -> None:
 
 
 def code_of(number: int) -> ErrorCode:
-    """The error code with this number; UNKNOWN_SERVER_ERROR if this client does not know it."""
+    """UNKNOWN_SERVER_ERROR for an unknown number."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -367,10 +357,7 @@ def error_for(
     topic: str | None = None,
     partition: int | None = None,
 ) -> KafkaError:
-    """The exception for an error code in a response.
-
-    The code determines its class. Its text is the name of the code, then the broker's message or the meaning of the code.
-    """
+    """The exception for an error code in a response. Its text has the broker's message or the meaning of the code."""
     known = code_of(code)
     text = known.name if known == code else f"{known.name} (code {int(code)})"
     text = f"{text}: {message or known.meaning}"

@@ -1,11 +1,4 @@
-"""The read–process–write loop: consume, transform, produce, and commit the offsets in the same transaction as the results.
-
-Invariants: the committed position advances only with a committed transaction, so read_committed consumers see the result of each
-input record exactly once, whichever process crashes at whatever point. An aborted transaction takes the consumer back to the
-first record of that transaction, so the same consumer can continue. Only this loop commits the consumer's offsets: settings that
-commit them elsewhere are refused.
-Follows KIP-98 and KIP-447 (one producer per process; the group fences members that lost their partitions).
-"""
+"""Read–process–write loop: results and consumed offsets commit in one transaction (KIP-98, KIP-447)."""
 
 from __future__ import annotations
 
@@ -37,7 +30,7 @@ _Polled = dict[TopicPartition, list[Record[Any, Any]]]
 
 
 class NewMessage(NamedTuple, Generic[SentKeyT, SentValueT]):
-    """A record to write, one result of a transform: `NewMessage[K, V]` for a `Producer[K, V]`. Fields as in `Producer.send`."""
+    """A result of a transform: `NewMessage[K, V]` for a `Producer[K, V]`. Fields as in `Producer.send`."""
 
     topic: str
     value: SentValueT | None
@@ -48,7 +41,7 @@ class NewMessage(NamedTuple, Generic[SentKeyT, SentValueT]):
 
 @dataclass(slots=True)
 class CopyProgress:
-    """The work of one `exactly_once` call so far. Records count once their transaction is committed."""
+    """Progress of one `exactly_once` call. Records count once their transaction is committed."""
 
     records_in: int = 0
     records_out: int = 0
@@ -69,25 +62,23 @@ async def exactly_once(
 ) -> CopyProgress:
     """Copies records from topics to topics, each exactly once, in transactions (KIP-98, KIP-447).
 
-    Ends when `on_transaction` returns True, or with an error.
+    Ends when `on_transaction` returns True, or with an error. After an abort the consumer seeks back to the first
+    record of the transaction. Nothing else may commit the consumer's offsets.
 
     Args:
-        consumer: started, with a group_id, `enable_auto_commit=False` and `isolation_level="read_committed"`. Partitions may be
-            assigned by hand; then only the producer's transactional_id keeps other processes from copying them as well.
-            With `auto_offset_reset="latest"` the copy begins at the end of the log at the time of the first assignment, and again
-            at each start until the first transaction is committed. "earliest" copies every record.
+        consumer: started, with a group_id, `enable_auto_commit=False` and `isolation_level="read_committed"`. With
+            manually assigned partitions only the producer's transactional_id keeps other processes from copying them as
+            well. With `auto_offset_reset="latest"` each start begins at the end of the log until the first commit;
+            "earliest" copies every record.
         producer: started, with a transactional_id, without `two_phase_commit`.
-        transform: returns any number of records for one. If it raises, the transaction is aborted and the error is raised.
+        transform: returns any number of records for one. Its error aborts the transaction and is raised.
         transaction_records_max: the largest number of input records in a transaction.
         poll_timeout_ms: how long a poll waits for records, in milliseconds.
         on_transaction: called after each commit and each empty poll; True ends the loop.
         vetoes: called before each commit; True aborts the transaction and repeats it. For tests and demonstrations.
 
-    Returns:
-        What was copied.
-
     Raises:
-        IllegalState: a setting of the consumer or the producer would lose or repeat records; the text names the right value.
+        IllegalState: a setting of the consumer or the producer would lose or repeat records.
         ProducerFenced: a newer producer with the same transactional id exists; this process must end.
         KafkaError: any other failure that an abort and another attempt cannot cure.
     """
@@ -102,7 +93,7 @@ async def exactly_once(
 
 
 class _Copy:
-    """One running copy: carries out one transaction after another."""
+    """One running copy, one transaction after another."""
 
     def __init__(
         self,
@@ -118,7 +109,7 @@ class _Copy:
         self._vetoes = vetoes
 
     async def transaction(self, polled: _Polled) -> bool:
-        """Copies the polled records in one transaction; False if it was aborted and the records are to be polled again."""
+        """Copies the polled records in one transaction; False if it was aborted and they must be polled again."""
         producer = self._producer
         begun = committing = False
         try:
@@ -149,7 +140,7 @@ class _Copy:
         return True
 
     async def _until_answered(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Makes a call of the producer again while the transaction is ending: longer than `max_block_ms`, if need be."""
+        """Repeats a producer call while the transaction is ending, even beyond `max_block_ms`."""
         from barnabas.client.producer.transaction_state import TransactionPhase
 
         ending = (TransactionPhase.COMMITTING, TransactionPhase.ABORTING, TransactionPhase.INITIALIZING)
@@ -178,13 +169,13 @@ class _Copy:
         return sent
 
     async def _start_over(self, polled: _Polled) -> None:
-        """Aborts the transaction and takes the consumer back to its first records."""
+        """Aborts the transaction and rewinds the consumer."""
         self._go_back(polled)
         await self._until_answered(self._producer.abort_transaction)
         self.progress.aborted += 1
 
     def _go_back(self, polled: _Polled) -> None:
-        """Makes the next poll return these records again."""
+        """The next poll returns these records again."""
         for tp in self._still_assigned(polled):
             self._consumer.seek(tp, polled[tp][0].offset)
 
@@ -194,7 +185,7 @@ class _Copy:
 
 
 def _check(consumer: Consumer[Any, Any], producer: Producer[Any, Any]) -> None:
-    """Refuses settings with which records would be lost or repeated."""
+    """Rejects settings that would lose or repeat records."""
     if consumer.group_id is None:
         raise IllegalState(
             "exactly_once needs Consumer(group_id=...): the copy continues from the group's committed offsets"

@@ -1,8 +1,4 @@
-"""The event loop that a client was started on. Its calls on another loop are refused, because its connections would never answer there.
-
-Used by: the decorator of public calls, which asks `HomeLoop.check` before each one; `NetworkClient`, which enters and leaves the
-loop; `LoopBound`, the base of Producer, Consumer and Admin.
-"""
+"""Event loop affinity of a client: calls on another loop are rejected, where its connections would never answer."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ log = logging.getLogger("barnabas.client")
 
 
 class HomeLoop:
-    """The event loop of one client. `loop` is None before the start of the client and after its end."""
+    """The event loop of one client; None before its start and after its end."""
 
     __slots__ = ("loop",)
 
@@ -25,15 +21,13 @@ class HomeLoop:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def enter(self) -> None:
-        """Remembers the running loop."""
         self.loop = asyncio.get_running_loop()
 
     def leave(self) -> None:
-        """Forgets the loop: the client has ended."""
         self.loop = None
 
     def check(self, call: str) -> None:
-        """Raises IllegalState if the client was started on another loop than the running one.
+        """Raises IllegalState on another loop than the client's.
 
         Without a running loop, calls that do not wait are allowed while the client's loop does not run either.
         """
@@ -58,11 +52,7 @@ class HomeLoop:
         )
 
     def is_closed(self, call: str) -> bool:
-        """Whether the loop is closed, so that the client cannot say goodbye to its brokers.
-
-        Raises:
-            IllegalState: the client was started on another loop, which is open.
-        """
+        """Whether the loop is closed: the client cannot leave its group or close cleanly. Raises IllegalState."""
         if self.loop is not None and self.loop.is_closed():
             return True
         self.check(call)
@@ -70,7 +60,7 @@ class HomeLoop:
 
 
 class LoopBound:
-    """Base of the clients: each has connections that belong to one event loop, so it cannot be copied, and must be closed."""
+    """Base of the clients: bound to one event loop, not copyable, must be closed."""
 
     _home: HomeLoop
 

@@ -1,4 +1,4 @@
-"""Values that callers pass to the client and receive from it. Names as in aiokafka and Kafka's Java client."""
+"""Arguments and results of the client. Names as in aiokafka and Kafka's Java client."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ class TopicPartition(NamedTuple):
 
 
 class Record(NamedTuple, Generic[KeyT, ValueT]):
-    """A record that a consumer received: `Record[KeyT, ValueT]`, with the types of its key and its value.
+    """A consumed record: `Record[KeyT, ValueT]`, with the types of its key and its value.
 
-    A `Consumer[K, V]` returns `Record[K | None, V | None]`: Kafka's keys and values may be null, and stay None with a deserializer. `timestamp` is in
-    milliseconds since the Unix epoch, set by the producer (`timestamp_type` 0, CreateTime) or by the broker (1, LogAppendTime).
+    A `Consumer[K, V]` returns `Record[K | None, V | None]`: null keys and values stay None with a deserializer.
+    `timestamp` is in milliseconds since the Unix epoch, set by the producer (`timestamp_type` 0, CreateTime) or by the
+    broker (1, LogAppendTime).
     """
 
     offset: int  # the first five fields are those of protocol.records.Record: its decoder makes this class directly
@@ -68,7 +69,7 @@ class Record(NamedTuple, Generic[KeyT, ValueT]):
 
 
 class RawRecord(NamedTuple):
-    """A record as it is in the log, also a control record: the fields of `Record`, then those of its batch."""
+    """A record of the log, also a control record: the fields of `Record`, then those of its batch."""
 
     offset: int
     timestamp: int
@@ -91,7 +92,7 @@ class RawRecord(NamedTuple):
 
 
 class ValueRun(NamedTuple):
-    """The values of consecutive records of a batch, without their keys and timestamps: several times as fast as records."""
+    """Values of consecutive records of a batch, without keys and timestamps: several times as fast as records."""
 
     offset: int  # of the first value; those that follow have the next offsets
     values: list[bytes]
@@ -106,10 +107,7 @@ class ValueRun(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """The position of a written record.
-
-    `offset` is −1 with acks=0, and after a retry that found the record in the log at an unknown offset.
-    """
+    """Position of a written record. `offset` is −1 with acks=0, and after a retry that found it at an unknown offset."""
 
     topic: str
     partition: int
@@ -150,11 +148,7 @@ class PreparedTransaction(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> PreparedTransaction:
-        """Reads the text made by `str()` or by the Java client.
-
-        Raises:
-            ValueError: the text is not a prepared transaction.
-        """
+        """Reads the text of `str()` or of the Java client. Raises ValueError."""
         producer_id, separator, epoch = text.partition(":")
         if not (separator and producer_id.isdecimal() and epoch.isdecimal()):
             raise ValueError(f"{text!r} is not a prepared transaction: expected PRODUCER_ID:EPOCH")
@@ -162,7 +156,7 @@ class PreparedTransaction(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """The member that commits offsets for a group (KIP-447). With the defaults it is not a member, and is never fenced."""
+    """The member that commits offsets for a group (KIP-447). The defaults are no member, and are never fenced."""
 
     group_id: str
     generation_id: int = -1

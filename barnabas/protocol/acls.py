@@ -1,8 +1,4 @@
-"""Kafka's numbers of ACLs: resource types, operations, pattern types and permissions.
-
-Pure constants, used by requests, metadata records, the authorizer and clients. The members have the names of Kafka's enums ResourceType,
-AclOperation, PatternType and AclPermissionType.
-"""
+"""ACL constants: resource types, operations, pattern types and permissions, with Kafka's names and numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from enum import IntEnum
 
 
 class AclResourceType(IntEnum):
-    """What an ACL is about."""
+    """Type of an ACL's resource."""
 
     UNKNOWN = 0
     ANY = 1  # in filters
@@ -23,7 +19,7 @@ class AclResourceType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What an ACL allows or denies."""
+    """Operation that an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1  # in filters
@@ -44,7 +40,7 @@ class AclOperation(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of an ACL matches the name of a resource."""
+    """How an ACL's resource name is matched."""
 
     UNKNOWN = 0
     ANY = 1  # in filters: every type
@@ -54,7 +50,7 @@ class PatternType(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """Whether an ACL allows or denies."""
+    """Permission type of an ACL."""
 
     UNKNOWN = 0
     ANY = 1  # in filters

@@ -1,9 +1,5 @@
-"""Layout of the header of a record batch, format v2: fields, offsets, sizes, and the bits of the attributes.
-
-The only statement of this layout in the package. Modules that read or write single fields take their offset from `offset_of`,
-modules that read several fields take a `struct.Struct` from `struct_of`. All of them do so at import, never per batch.
-
-The records follow the header, compressed as one piece. Follows KIP-98 (format), KIP-32 (timestamp type), KIP-534 (delete horizon).
+"""Record batch header v2 (KIP-98): fields, offsets, sizes and attribute bits, stated only here.
+Modules derive their offsets and Structs from it at import, never per batch.
 """
 
 from __future__ import annotations
@@ -11,7 +7,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-# (field, its code in the module `struct`), in the order of the bytes; all are big-endian and nothing lies between them.
+# (field, struct code), big-endian and without gaps.
 FIELDS: Final = (
     ("base_offset", "q"),  # offset of the first record
     ("batch_length", "i"),  # bytes after this field
@@ -30,7 +26,7 @@ FIELDS: Final = (
 
 
 def offset_of(field: str) -> int:
-    """Position of a field in the header, in bytes."""
+    """In bytes."""
     position = 0
     for name, code in FIELDS:
         if name == field:
@@ -40,10 +36,7 @@ def offset_of(field: str) -> int:
 
 
 def struct_of(*fields: str) -> Struct:
-    """A Struct that reads these fields of a header, in the order of `FIELDS`, from the header's first byte on.
-
-    It skips the other fields: it fits `unpack_from`, and `pack_into` would fill what it skips with zeros.
-    """
+    """These fields, from the header's first byte on; for `unpack_from` only: `pack_into` would zero skipped fields."""
     unknown = set(fields) - {name for name, _ in FIELDS}
     if unknown:
         raise KeyError(*sorted(unknown))
@@ -51,7 +44,7 @@ def struct_of(*fields: str) -> Struct:
 
 
 def _struct_between(first: str, last: str) -> Struct:
-    """A Struct of a run of fields, both ends included. It begins at the offset of `first`."""
+    """A Struct of neighbouring fields, both ends included, at the offset of `first`."""
     names = [name for name, _ in FIELDS]
     return Struct(">" + "".join(code for _, code in FIELDS[names.index(first) : names.index(last) + 1]))
 
@@ -61,8 +54,8 @@ UP_TO_CRC: Final = _struct_between("base_offset", "crc")
 EXTENT: Final = struct_of("base_offset", "batch_length", "magic", "last_offset_delta")  # where a batch begins and ends
 FROM_ATTRIBUTES: Final = _struct_between("attributes", "record_count")
 
-# Bound methods, because a method call on an imported name costs 30 ns more in CPython 3.11 (it looks the method up as an attribute).
-# `unpack_*(buffer, position)` returns a tuple, `pack_*(buffer, position, …)` writes in place; the position is that of the first field.
+# Bound methods: looking up the method of an imported name costs 30 ns more in CPython 3.11.
+# `unpack_*(buffer, position)` returns a tuple, `pack_*(buffer, position, …)` writes in place, at the first field's position.
 unpack_header: Final = HEADER.unpack_from
 unpack_extent: Final = EXTENT.unpack_from
 unpack_batch_length: Final = _struct_between("batch_length", "batch_length").unpack_from

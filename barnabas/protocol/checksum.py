@@ -1,8 +1,4 @@
-"""CRC-32C, the checksum of record batches: the C function of the package `crc32c`, without the rest of that package.
-
-The package's first line reads its own version by `importlib.metadata`, and that takes 10 ms, an eighth of a short command. So the
-extension module alone is loaded. Where it is not found beside its package, the package is imported.
-"""
+"""CRC-32C, the checksum of record batches: the C function of the package `crc32c`."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Any
 
 
 def _extension() -> Any:
-    """The extension module of the package, or the package itself."""
+    """The package's extension module; the package itself if the extension is not found beside it."""
     package = PathFinder.find_spec("crc32c")
     if package is not None and package.submodule_search_locations:
         found = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)

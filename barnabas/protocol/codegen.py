@@ -1,8 +1,5 @@
-"""Generates the codecs of a message by version from its declaration, and compiles them on first use.
-
-`decoding` and `encoding` write the code. It is fast for these reasons: neighbouring fields of fixed width, with the
-length or count after them, are one `struct` call. Nested structs are inlined, and so is the one-byte case of a compact length.
-Objects are created by `__new__` and filled slot by slot.
+"""Code generator of message codecs: one function per version, compiled on first use.
+Neighbouring fixed-width fields share a `struct` call; nested structs and one-byte compact lengths are inlined.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ _MISSING: Any = object()
 
 
 class Decoders(dict[int, Callable[[Buffer, int], tuple[Any, int]]]):
-    """Version → decoder of one message, generated on first use."""
+    """Version → decoder of one message."""
 
     def __init__(self, cls: type[Any]) -> None:
         super().__init__()
@@ -86,7 +83,7 @@ class SlicedEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], Generato
 
 
 def make_init(cls: type[Any]) -> Callable[..., None]:
-    """The keyword-only `__init__` of a declared class."""
+    """Keyword-only."""
     fields: tuple[Field, ...] = cls.FIELDS
     namespace: dict[str, Any] = {"MISSING": _MISSING}
 

@@ -1,11 +1,5 @@
-"""The five codecs of record batches, with a limit of the decompressed size.
-
-Pure functions over buffers. `compress` writes formats that every Kafka client reads: gzip members, snappy in the framing of
-xerial's Java library, LZ4 frames of independent blocks (the Java client refuses linked ones), zstd frames.
-`decompress` reads these formats, and plain snappy blocks as librdkafka and others write them.
-
-Invariants: never more than `size_max` bytes are allocated for the output; malformed input raises RemoteProtocolError and
-nothing else. Follows KIP-57 (LZ4 framing) and KIP-110 (zstd).
+"""Compression codecs of record batches, with a limit of the decompressed size.
+Malformed input raises only RemoteProtocolError.
 """
 
 from __future__ import annotations
@@ -22,11 +16,11 @@ from barnabas.ports import Buffer
 
 
 class DecompressedTooLarge(RemoteProtocolError):
-    """The decompressed records of a batch exceed the caller's limit. They may be well formed."""
+    """The decompressed records exceed the caller's limit. They may be well formed."""
 
 
 class Compression(IntEnum):
-    """Codec numbers: the low three bits of a batch's attributes; the names are those of `compression.type`, in capitals."""
+    """Codec numbers (low three bits of the attributes), named as in `compression.type`."""
 
     NONE = 0
     GZIP = 1
@@ -48,14 +42,11 @@ _INT32 = struct.Struct(">i")
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compresses records with the given codec.
+    """Compresses records in formats that every Kafka client reads.
 
-    Args:
-        level: Kafka's level (KIP-390): gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22. None, and Kafka's defaults for gzip (-1)
-            and lz4 (9: its fast compressor, not level 9 of the slow one), select the default of the codec. Snappy has no levels.
-
-    Raises:
-        LocalProtocolError: there is no such codec.
+    `level` is Kafka's (KIP-390): gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22. None, and Kafka's defaults for gzip (-1)
+    and lz4 (9: its fast compressor), select the codec's default. Snappy has no levels. Raises LocalProtocolError for an
+    unknown codec.
     """
     if level == _DEFAULT_LEVELS.get(codec):
         level = None
@@ -77,17 +68,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Decompresses the records of a batch.
-
-    Args:
-        codec: codec number from the batch's attributes.
-        data: the bytes after the batch header.
-        size_max: largest size of the output in bytes.
-
-    Raises:
-        DecompressedTooLarge: more than `size_max` bytes of output.
-        RemoteProtocolError: malformed input, or an unknown codec.
-    """
+    """Decompresses, also plain snappy blocks (librdkafka). Raises DecompressedTooLarge or RemoteProtocolError."""
     if codec == Compression.NONE:
         if len(data) > size_max:
             raise _too_large("uncompressed records", size_max)
@@ -106,7 +87,7 @@ def _too_large(what: str, size_max: int) -> DecompressedTooLarge:
 
 
 def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
-    """Decompresses gzip by zlib's own stream, which stops at a given output size. cramjam's stream does not."""
+    """zlib's stream stops at a given output size; cramjam's does not."""
     parts: list[bytes] = []
     room = size_max
     rest: Buffer = data
@@ -172,7 +153,7 @@ def _decompress_snappy_block(block: memoryview, room: int, size_max: int) -> byt
 
 
 def _decompress_frame(codec: int, data: Buffer, size_max: int) -> bytes:
-    """Decompresses an LZ4 or zstd frame. Frames may lack their size: this tries an estimate, and larger ones up to the limit."""
+    """Frames may lack their size: tries an estimate, and larger ones up to the limit."""
     module, name = (cramjam.lz4, "lz4") if codec == Compression.LZ4 else (cramjam.zstd, "zstd")
     room = min(size_max, max(_OUTPUT_BYTES_FIRST, len(data) * _EXPANSION_GUESS))
     while True:

@@ -1,19 +1,5 @@
-"""ServerConnection: decides when a server serves a connection's requests and when it sends their answers, without I/O.
-
-The shell serves frames in turns. In a turn it offers each frame of a read (`admits`) or takes held frames
-(`next_held`), and serves those that it gets. Then it ends the turn and writes the answers (`end_turn`).
-
-Invariants:
-- Requests are served in the order of the connection. A request that waits before its effect blocks the later ones: they
-  are held. A held frame is a copy, so that it does not keep a buffer of other frames in memory (`kept_frame`).
-- Answers leave in the order of their requests, in whatever order they are ready.
-- A turn serves at most REQUESTS_PER_TURN requests, so that other connections get theirs.
-- No request is served while the peer leaves more than WRITE_BUFFER_HIGH bytes of answers unread, or while it leaves any
-  unread and all connections together have used their budget.
-- The connection reads on only while the frames that it holds, its requests without answer and the budget of all
-  connections allow it.
-- After the peer has ended its side nothing is read. Of what was received, requests that only read are dropped, and the others
-  are served as before; then `has_work` is False.
+"""ServerConnection: order and backpressure of a connection's requests and responses, without I/O.
+In each turn the shell offers frames (`admits`) or takes held ones (`next_held`), serves them and calls `end_turn`.
 """
 
 from __future__ import annotations
@@ -39,12 +25,12 @@ WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unre
 
 
 class Slot:
-    """The place of one answer in the order of its connection.
+    """Slot of one response in the connection's output order.
 
     Attributes:
-        cancel: drops the request that waits; called if the connection closes before `fill`.
+        cancel: drops the pending request; called if the connection closes before `fill`.
         only_reads: the request has no effect: it is dropped when its peer leaves.
-        unanswerable: the request gets no answer (Produce with acks=0): its peer expects its effect also after it has left.
+        unanswerable: no response (Produce with acks=0): the peer expects its effect even after disconnecting.
     """
 
     __slots__ = ("cancel", "only_reads", "parts", "size_bytes", "unanswerable")
@@ -58,25 +44,30 @@ class Slot:
 
 
 def kept_frame(frame: memoryview) -> Buffer:
-    """Returns the frame for use after its call: a copy, or the view itself if the frame is most of its buffer."""
+    """A frame to keep after the call: a copy, or the view itself if the frame is most of its buffer."""
     return frame if len(frame) >= LARGE_FRAME_BYTES else bytes(frame)
 
 
 class ServerConnection:
-    """The server's side of one connection. The module docstring describes it.
+    """The server's side of one connection.
+
+    Requests are served in order; one that blocks before its effect holds the later ones (as copies). Responses leave in
+    request order. A turn serves at most REQUESTS_PER_TURN requests. Above WRITE_BUFFER_HIGH unread bytes, or with any
+    unread and the shared budget used up, nothing is served. After the peer's end, only requests with an effect are
+    served.
 
     Args:
         reader: splits the received bytes into frames.
-        budget: the memory that all connections of the server share.
-        on_room: called when a connection that may not read on has room again.
+        budget: memory shared by all connections of the server.
+        on_room: called when a connection that may not read has room again.
         on_evicted: called when the connection must close because others need its room.
 
     Attributes:
-        closed: the connection is closed: nothing is served, held or written.
+        closed: nothing is served, held or written.
         ended: the peer sends no more.
         reading: whether the shell reads; the shell sets it after `may_read`.
-        writing_paused: whether the peer leaves its answers unread.
-        limited: whether reading may have to pause or to continue, or held requests may be served. Set by `end_turn`.
+        writing_paused: whether the peer leaves its responses unread.
+        limited: whether reading may pause or continue, or held requests may be served. Set by `end_turn`.
     """
 
     __slots__ = (
@@ -131,7 +122,7 @@ class ServerConnection:
     # -- requests
 
     def admits(self, frame: memoryview) -> bool:
-        """Whether the request is to be served now. If not, its frame is held."""
+        """Whether to serve the request now. Otherwise its frame is held."""
         if (
             self._blocked
             or self._held
@@ -145,13 +136,13 @@ class ServerConnection:
         return True
 
     def hold(self, frame: memoryview) -> None:
-        """Holds the request: it is served in a later turn."""
+        """Holds the request for a later turn."""
         if not self.closed:
             self._held.append(kept_frame(frame))
             self._held_bytes += len(frame)
 
     def next_held(self) -> memoryview | None:
-        """The next held frame, to be served now; None if no more may be served in this turn."""
+        """The next held frame to serve; None if this turn may serve no more."""
         if self._served >= REQUESTS_PER_TURN or not self.may_serve_held:
             return None
         self._served += 1
@@ -160,33 +151,32 @@ class ServerConnection:
         return memoryview(frame)
 
     def count_long(self, requests: int) -> None:
-        """Counts the present request as this number of further requests, because it took as long."""
+        """Charges the present request as this number of further ones, because it took as long."""
         self._served += requests
 
     def block(self, reserved_bytes: int = 0) -> None:
-        """The request being served waits before its effect, and keeps `reserved_bytes` of its frame."""
+        """The request being served blocks before its effect and keeps `reserved_bytes` of its frame."""
         self._blocked |= BLOCKED
         self._held_bytes += reserved_bytes
 
     def unblock(self, reserved_bytes: int = 0) -> None:
-        """It has had its effect, and releases the bytes that it has kept."""
+        """The request has had its effect and releases its bytes."""
         if not self.closed:
             self._blocked &= ~BLOCKED
             self._held_bytes -= reserved_bytes
 
     def mute(self) -> None:
-        """Serves and reads nothing until `unmute`: the client exceeds a quota."""
+        """Pauses serving and reading until `unmute`: the client exceeds a quota."""
         self._blocked |= MUTED
 
     def unmute(self) -> None:
-        """The throttle time is over."""
         if not self.closed:
             self._blocked &= ~MUTED
 
     # -- answers
 
     def answer(self, parts: list[Buffer]) -> None:
-        """Answers the request being served: to write at the end of the turn, or after earlier answers."""
+        """Responds to the request being served, at the end of the turn or after earlier responses."""
         if self._slots:
             slot = Slot()
             slot.parts = parts
@@ -202,15 +192,11 @@ class ServerConnection:
                 self._count_unread()
 
     def open(self, slot: Slot) -> None:
-        """Keeps the place of the request being served, to be answered later by `fill`."""
+        """Reserves the slot of the request being served, for a later `fill`."""
         self._slots.append(slot)
 
     def fill(self, slot: Slot, parts: list[Buffer]) -> None:
-        """Answers a request that has waited; no parts for a request without an answer (acks=0).
-
-        Raises:
-            LocalProtocolError: it was answered before.
-        """
+        """Completes a pending request; no parts for acks=0. Raises LocalProtocolError if it is complete."""
         if slot.parts is not None:
             raise LocalProtocolError("a request was answered twice")
         slot.cancel = None
@@ -228,7 +214,7 @@ class ServerConnection:
             self._out_bytes += slots.popleft().size_bytes
 
     def end_turn(self) -> list[Buffer]:
-        """Ends a turn; returns the answers to write now, in order."""
+        """Returns the responses to write now, in order."""
         self._served = 0
         self.limited = not (
             self.reading
@@ -252,21 +238,18 @@ class ServerConnection:
     # -- the peer
 
     def pause_writing(self, unread_bytes: int) -> None:
-        """The peer leaves `unread_bytes` of written answers unread, too many to write on. Repeated calls update the
-        number.
-        """
+        """Pauses because the peer leaves `unread_bytes` of written responses unread. Repeated calls update the number."""
         self.writing_paused = True
         self._unread_bytes = unread_bytes
         self._count_unread()
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
         self.writing_paused = False
         self._unread_bytes = 0
         self._count_unread()
 
     def end(self) -> None:
-        """The peer sends no more: nothing is read, and an incomplete frame is dropped."""
+        """The peer sends no more. An incomplete frame is dropped."""
         self.ended = True
         self.reading = False
         self.reader.end()
@@ -274,7 +257,7 @@ class ServerConnection:
         self._budget.room_for(self)
 
     def drop_reads(self) -> None:
-        """The peer has left, and perhaps not all that it has sent is read: drops what was received and only reads."""
+        """The peer has disconnected: drops what was received and only reads."""
         self._held_bytes -= sum(map(len, self._held))
         self._held = deque(frame for frame in self._held if int.from_bytes(frame[:2]) not in READS)
         self._held_bytes += sum(map(len, self._held))
@@ -285,7 +268,7 @@ class ServerConnection:
                 self.fill(slot, [])
 
     def _weigh(self, slot: Slot, parts: list[Buffer]) -> None:
-        """Counts an answer that waits for earlier answers, as soon as it is made."""
+        """Counts a response that waits for earlier ones."""
         slot.size_bytes = sum(map(len, parts))
         self._unwritten_bytes += slot.size_bytes
         self._count_unread()
@@ -296,7 +279,7 @@ class ServerConnection:
 
     @property
     def _is_full(self) -> bool:
-        """Whether unwritten answers have reached their limit: then no more requests are served until some are written."""
+        """Whether unwritten responses have reached their limit."""
         return self._unwritten_bytes > WRITE_BUFFER_HIGH or (self._unwritten_bytes > 0 and self._budget.is_crowded)
 
     # -- what the shell does next
@@ -307,10 +290,8 @@ class ServerConnection:
         return bool(self._held) and not self._blocked and not self.writing_paused and not self._is_full
 
     def may_read(self) -> bool:
-        """Whether the shell is to read on. A connection that may not calls `on_room` when the shared budget has room
-        again.
-        """
-        # While a request blocks, a little is still read: a peer's close is noticed only by reading.
+        """Whether the shell may read. If not, `on_room` is called when the shared budget has room."""
+        # While a request blocks, a little is still read: only reading notices a peer's close.
         return (
             self._budget.room_for(self)
             and not self.ended
@@ -321,11 +302,11 @@ class ServerConnection:
         )
 
     def on_room(self) -> None:
-        """Called by the budget: others have released memory."""
+        """The budget has room again."""
         self._on_room()
 
     def evict(self) -> None:
-        """Called by the budget: others need the memory of this connection."""
+        """The budget needs the memory of this connection."""
         self._on_evicted()
 
     @property
@@ -334,40 +315,39 @@ class ServerConnection:
         return self.reader.wanted_bytes > self._budget.ordinary_bytes
 
     def count_in(self, budget: MemoryBudget) -> None:
-        """Counts the connection in another budget from now on."""
+        """Moves the connection to another budget."""
         self._budget.release(self)
         self._budget = budget
 
     @property
     def unanswered(self) -> Iterable[Slot]:
-        """The places of the answers that are not written yet."""
         return self._slots
 
     @property
     def held_requests(self) -> int:
-        """The number of requests that may not be served yet."""
+        """Number of held requests."""
         return len(self._held)
 
     @property
     def has_work(self) -> bool:
-        """Whether a request is held, or one without an answer waits before its effect: they are served although the peer has left."""
+        """Whether requests with an effect remain: they are served although the peer has disconnected."""
         if self._held or not self._blocked & BLOCKED:
             return bool(self._held)
         return any(slot.unanswerable and slot.parts is None for slot in self._slots)
 
     @property
     def waits(self) -> bool:
-        """Whether a request is held or unanswered, or the client is throttled."""
+        """Whether a request is held or pending, or the client is throttled."""
         return bool(self._slots or self._held or self._blocked & MUTED)
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes held for this connection: the frame under construction, its whole length, and the frames not served yet."""
+        """Bytes held for this connection: the incomplete frame at its whole length, and frames not served yet."""
         reader = self.reader
         return max(reader.allocated_bytes, reader.wanted_bytes) + self._held_bytes
 
     def close(self) -> None:
-        """Drops held requests, requests that wait and answers that are not written."""
+        """Drops held and pending requests and unwritten responses."""
         self.closed = True
         self._blocked |= BLOCKED
         self._held.clear()

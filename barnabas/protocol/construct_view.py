@@ -1,8 +1,4 @@
-"""A declaration as a plain `construct` struct: the readable reference for tests of generated codecs.
-
-Parses to and builds from plain containers: structs as dicts, arrays as lists, tagged fields among the others (their default
-if not sent). `plain` converts a message to that form. No request uses this module.
-"""
+"""Declarations as plain `construct` structs: the readable reference for tests of generated codecs."""
 
 from __future__ import annotations
 
@@ -27,11 +23,7 @@ _FIXED: dict[str, Any] = {
 
 
 def struct_of(cls: type, version: int) -> Any:
-    """The `construct` struct of one message and version.
-
-    Raises:
-        LocalProtocolError: the message has no such version.
-    """
+    """Structs as dicts, arrays as lists, tagged fields in line. Raises LocalProtocolError for an unknown version."""
     return _struct(cls, version, is_flexible(cls, version))
 
 
@@ -75,7 +67,7 @@ def _value(wire: Any, version: int, flexible: bool, nullable: bool, compact: boo
 
 
 class _Counted(c.Construct):  # type: ignore[misc]  # construct ships no types
-    """A value after its length or count: the number itself, or the number plus one if compact; a lower value means null."""
+    """A value after its length or count, plus one if compact; a lower value means null."""
 
     def __init__(self, number: Any, compact: bool, nullable: bool) -> None:
         super().__init__()
@@ -98,7 +90,7 @@ class _Counted(c.Construct):  # type: ignore[misc]  # construct ships no types
 
 
 class _Sized(_Counted):
-    """A string or bytes after its length."""
+    """A string or bytes."""
 
     def __init__(self, number: Any, compact: bool, nullable: bool, encoding: str | None) -> None:
         super().__init__(number, compact, nullable)
@@ -120,7 +112,7 @@ class _Sized(_Counted):
 
 
 class _Elements(_Counted):
-    """An array after its count."""
+    """An array."""
 
     def __init__(self, number: Any, compact: bool, nullable: bool, element: Any) -> None:
         super().__init__(number, compact, nullable)
@@ -161,7 +153,7 @@ _TAGS = c.PrefixedArray(c.VarInt, c.Struct("tag" / c.VarInt, "data" / c.Prefixed
 
 
 class _Tagged(c.Adapter):  # type: ignore[misc]  # construct ships no types
-    """A struct of a flexible version: adds its tagged fields to the others, ignores unknown tags."""
+    """A flexible struct: adds its tagged fields to the others, ignores unknown tags."""
 
     def __init__(self, struct: Any, fields: list[Field], version: int) -> None:
         super().__init__(struct)

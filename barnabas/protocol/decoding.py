@@ -1,17 +1,6 @@
-"""Generates decoders: straight-line Python from the bytes of one (message, version) to its objects.
-
-Each has two variants. The plain one is a function: it reads at most `limits.ONE_TURN_ELEMENTS_MAX` elements of a request, and
-raises LargeMessage above that. The sliced one is a generator that yields after every few elements and reads up to the limit.
-
-They are safe although most reads have no check. A slice never allocates more than the buffer has. A read of a
-fixed-width value after the end raises. Positions only grow, because negative lengths are refused. So the next read, or the one
-check at the end, detects a length that is too large. Counts are checked before their loop: the smallest encoding of all
-elements must fit in the bytes left, and the message's total, including tags, must stay within
-`limits.DECODED_ELEMENTS_MAX`. A topic without partitions asks for nothing, but handlers work on it: its empty list counts as
-`limits.EMPTY_LIST_ELEMENTS`.
-
-Names in generated code: b buffer, w its memoryview, z its length, p position, e end of a value, n a length or count,
-t elements and tags so far, y work since the last yield.
+"""Decoder generator: straight-line Python from bytes to the objects of one (message, version).
+A plain decoder raises LargeMessage above `limits.ONE_TURN_ELEMENTS_MAX` elements, a sliced one yields instead. Names: b
+buffer, w its memoryview, z its length, p position, e end, n length or count, t elements so far, y work.
 """
 
 from __future__ import annotations
@@ -34,7 +23,12 @@ _COPY_BYTES_MAX = 4096  # a shorter message is copied to bytes first: slices and
 
 
 class DecoderSource(Source):
-    """Writes `coder(b, p) -> (message, position after it)`; sliced: a generator that returns this."""
+    """Writes `coder(b, p) -> (message, position after it)`; sliced: a generator that returns this.
+
+    Most reads need no check: a fixed-width read after the end raises, positions only grow, and the next read or the
+    last check detects a length that is too large. Counts are checked before their loop against the bytes left and
+    `limits.DECODED_ELEMENTS_MAX`.
+    """
 
     def __init__(self, cls: type[Any], version: int, *, sliced: bool = False) -> None:
         super().__init__(cls, version)
@@ -110,7 +104,6 @@ class DecoderSource(Source):
         return self.build("\n".join(head))
 
     def _object(self, target: str, cls: type[Any]) -> None:
-        """Creates the object and reads its fields."""
         self.line(f"{target} = new({self.constant('C', cls)})")
         for f in present(cls, self.version):
             self._value(f"{target}.{f.name}", f.name, f.wire, f.nullable(self.version), self.flexible and f.compact)
@@ -192,7 +185,7 @@ class DecoderSource(Source):
         self.line(f"{target} = {name}")
 
     def _length(self, classic: str, compact: bool) -> None:
-        """Reads a length or count into n. A compact one stays as sent (the number plus one, 0 for null)."""
+        """Reads a length or count into n; a compact one as sent (plus one, 0 for null)."""
         if compact:
             self._flush("B", "n")
             self.line("if n > 127:")
@@ -201,7 +194,7 @@ class DecoderSource(Source):
             self._flush(classic, "n")
 
     def _long_length(self, compact: bool) -> None:
-        """Does the same for bytes and records. Most are longer than 127, so the two-byte case is inlined, too."""
+        """As `_length` for bytes and records: most are longer than 127, so the two-byte case is inlined, too."""
         if compact:
             self._flush("B", "n")
             self.line("if n > 127:")
@@ -279,7 +272,7 @@ class DecoderSource(Source):
 
 
 class _NoElements(list[Any]):
-    """A list that stays empty. All empty arrays of large requests share it, because a request may have 100,000 of them."""
+    """A shared list that stays empty: a large request may have 100,000 of them."""
 
     def append(self, item: Any) -> None:
         raise TypeError("an empty array of a large request cannot be changed")
@@ -295,12 +288,12 @@ _NOTHING = _NoElements()
 
 
 def may_be_large(cls: type[Any]) -> bool:
-    """Whether a message may be too large to decode in one turn: true for requests, which any client may send."""
+    """Whether a message may exceed one turn: true for requests, which any client may send."""
     return cls.__name__.endswith("Request")
 
 
 def _skip_tags(b: Buffer, p: int, n: int, t: int, limit: int) -> tuple[int, int]:
-    """Skips `n` undeclared tagged fields (n is the first byte of the count). Returns p and t after them."""
+    """Skips `n` undeclared tagged fields (n: first byte of the count). Returns p and t after them."""
     if n > 127:
         n, p = read_uvarint_rest(b, p, n)
     t += n
@@ -312,7 +305,7 @@ def _skip_tags(b: Buffer, p: int, n: int, t: int, limit: int) -> tuple[int, int]
 
 
 def _skip_tags_in_slices(b: Buffer, p: int, n: int, t: int, limit: int) -> Generator[int, None, tuple[int, int]]:
-    """Does the same as `_skip_tags`, with a yield after every 32 fields."""
+    """As `_skip_tags`, with a yield after every 32 fields."""
     if n > 127:
         n, p = read_uvarint_rest(b, p, n)
     t += n

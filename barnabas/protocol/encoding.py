@@ -1,9 +1,6 @@
-"""Generates encoders: straight-line Python from the objects of one (message, version) to its bytes.
-
-The sliced variant is a generator that yields after every few elements. It begins another part after PART_BYTES_MIN.
-
-Names in generated code: m the message, out the bytearray, parts the buffers before it if long records are passed by
-reference, y work since the last yield.
+"""Encoder generator: straight-line Python from the objects of one (message, version) to bytes.
+A sliced encoder yields after every few elements and begins a new part after PART_BYTES_MIN. Names: m message, out
+bytearray, parts finished buffers, y work since the last yield.
 """
 
 from __future__ import annotations
@@ -84,7 +81,7 @@ class EncoderSource(Source):
         self.line(f"{outer}.append({count}); {outer} += {block}")
 
     def _differs(self, value: str, f: Field) -> str:
-        """An expression for whether a tagged field differs from its default."""
+        """Expression: whether a tagged field differs from its default."""
         if f.default is None:
             return f"{value} is not None"
         if isinstance(f.wire, Array):
@@ -95,7 +92,7 @@ class EncoderSource(Source):
         return f"{value} != {f.default!r}"
 
     def _value(self, value: str, wire: Any, nullable: bool, compact: bool, null: bytes = b"\xff") -> None:
-        """Writes one value. `null` is the marker of a null struct: −1, or 0 in a tagged field, as in Kafka's generator."""
+        """Writes one value. `null` marks a null struct: −1, or 0 in a tagged field, as in Kafka's generator."""
         if isinstance(wire, Fixed):
             self._run.append((wire.code, f"sized_uuid({value})" if wire.size == 16 else value))
             if wire.size == 16:
@@ -196,7 +193,7 @@ class EncoderSource(Source):
         self._run = []
 
     def _packed(self, run: list[tuple[str, str]]) -> str:
-        """An expression for the bytes of fixed-width values."""
+        """Expression: the bytes of fixed-width values."""
         layout = layout_of("".join(c for c, _ in run))
         values = [e for _, e in run if e]
         if not values:

@@ -1,15 +1,6 @@
-"""The client side of a connection, without I/O: the requests that wait for answers, and the versions that both sides support.
-
-Invariants: states change by VALID_PREVIOUS. The first request is ApiVersions (KIP-511: with the highest known version, then with one that
-the broker supports; KIP-35), then the connection authenticates if it has a SASL mechanism (`login.py`). Other requests are accepted
-only when READY. Answers arrive in request order. An overdue answer closes the connection, as in Kafka, because later answers would
-be late, too. An abandoned request keeps its place, and its `done` ignores the answer.
-
-A session that ends is renewed on the open connection (KIP-368). The connection stays READY then: requests are held, because the
-broker accepts no others between SaslHandshake and the end of the authentication, and follow in their order. Requests are also held
-if the session is about to end and the renewal has not begun, because a token comes late or the loop was busy: the broker would close.
-
-Shells: `client/transport.py` and `broker/peers/peer.py`.
+"""Client side of a connection, without I/O: requests in flight and negotiated versions (KIP-35, KIP-511, KIP-368).
+Responses arrive in request order. An overdue response closes the connection, as in Kafka: later ones would be late,
+too.
 """
 
 from __future__ import annotations
@@ -46,14 +37,13 @@ _CORRELATION_ID_AT: Final = 8  # in a request frame: after length, API key and v
 # A session is renewed after this share of its lifetime, or up to a tenth later, as in Kafka.
 _SESSION_SHARE_MIN: Final = 0.85
 _SESSION_SHARE_SPAN: Final = 0.1
-_SESSION_SHARE_MAX: Final = (
-    _SESSION_SHARE_MIN + _SESSION_SHARE_SPAN
-)  # no request leaves later, so that it arrives before the end
+# no request leaves later, so that it arrives before the end
+_SESSION_SHARE_MAX: Final = _SESSION_SHARE_MIN + _SESSION_SHARE_SPAN
 _RENEWAL_MS_MIN: Final = 1_050  # Kafka's brokers refuse another authentication within a second
 
 
 class NoCommonVersion(BarnabasError):
-    """Both sides support no common version of a request. The text names both ranges."""
+    """No common version of a request. The text names both ranges."""
 
 
 class NotReady(BarnabasError):
@@ -61,7 +51,7 @@ class NotReady(BarnabasError):
 
 
 class ExchangeState(Enum):
-    """States of the connection."""
+    """States of the connection, changed by VALID_PREVIOUS."""
 
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
@@ -86,14 +76,14 @@ OnResponse = Callable[[Any], None]  # called once with the response, or with the
 
 
 class Features(NamedTuple):
-    """The cluster's finalized features that this broker knows; the epoch is −1 if it knows none."""
+    """The cluster's finalized features that this broker knows; epoch −1 without any."""
 
     epoch: int
     levels: dict[str, int]
 
 
 class _Form:
-    """Values shared by all requests of one (class, version) on a connection, created by the first of them."""
+    """Values shared by all requests of one (class, version) on a connection."""
 
     __slots__ = ("api_key", "decode", "head", "tagged", "version")
 
@@ -110,7 +100,7 @@ class _Form:
 
 
 class EncodedRequest(NamedTuple):
-    """A request that was encoded in slices, for the connection as it was then."""
+    """A request encoded in slices, for one connection."""
 
     form: _Form
     parts: list[Buffer]
@@ -137,17 +127,12 @@ class _Waiting(NamedTuple):
 def pick_version(
     request: type[Any], offered: dict[int, tuple[int, int]], version_max: int, version_min: int = 0
 ) -> int:
-    """The highest version that both sides support and the caller allows; `version_min` if the broker offers only lower ones.
-
-    A broker may serve versions that it does not offer (Kafka's unstable ones). Otherwise it closes the connection.
-
-    Raises:
-        NoCommonVersion: there is none.
-    """
+    """The highest version of both sides; `version_min` if the broker offers only lower ones. Raises NoCommonVersion."""
     low, high = request.VERSIONS
     theirs = offered.get(request.API_KEY)
     if theirs is None:
         raise NoCommonVersion(f"the broker does not serve {request.__name__}")
+    # A broker may serve versions that it does not offer (Kafka's unstable ones).
     version: int = max(min(high, theirs[1], version_max), version_min)
     if version < low or version < theirs[0]:
         raise NoCommonVersion(
@@ -157,12 +142,12 @@ def pick_version(
 
 
 def is_long(request: Any) -> bool:
-    """Whether a request takes more than about a tenth of a millisecond to encode."""
+    """Whether encoding a request takes more than about a tenth of a millisecond."""
     return _elements(request, LONG_ELEMENTS) > LONG_ELEMENTS
 
 
 def _elements(struct: Any, enough: int) -> int:
-    """The number of array elements; more than `enough` if it exceeds `enough`."""
+    """Number of array elements; any number above `enough` if it exceeds `enough`."""
     count = 0
     for declared in struct.FIELDS:
         if not isinstance(declared.wire, Array):
@@ -179,18 +164,22 @@ def _elements(struct: Any, enough: int) -> int:
 
 
 class Exchange:
-    """The requests and versions of one connection.
+    """Requests and versions of one connection.
+
+    The first request is ApiVersions, then the connection authenticates. While a session is renewed, or about to end,
+    other requests are held: the broker would close. An abandoned request keeps its place; its `done` ignores the
+    response.
 
     Args:
         client_id: sent in every header.
-        request_timeout_ms: largest time of an answer, unless the caller gives another one.
+        request_timeout_ms: default deadline of a response.
         deliver: calls a request's `done` with its result.
-        decode_later: decodes a long answer to a request that was sent with `in_slices`, and calls its `done`.
-        sasl: makes the conversation of each authentication; None: the connection does not authenticate.
-        jitter: from 0 to 1, spreads the renewals of the sessions of many connections.
+        decode_later: decodes a long response to a request sent with `in_slices`, and calls its `done`.
+        sasl: creates the conversation of each authentication; None: no authentication.
+        jitter: from 0 to 1, spreads session renewals of many connections.
 
     Attributes:
-        own_answer: the answer to a request of the exchange itself, until `on_own_answer`.
+        own_answer: the response to a request of the exchange itself, until `on_own_answer`.
         reauthenticate_at_ms: when `reauthenticate` is due, in monotonic ms; None: never.
     """
 
@@ -226,14 +215,13 @@ class Exchange:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests that wait for their answer."""
         return len(self._waiting) + len(self._held)
 
     def on_connecting(self) -> None:
         self._transition(ExchangeState.CONNECTING)
 
     def on_connected(self, now_ms: int) -> list[Buffer]:
-        """Handles an open socket. Returns the first request to write."""
+        """Returns the first request to write."""
         self._transition(ExchangeState.NEGOTIATING)
         return self._ask_versions(ApiVersionsRequest.VERSIONS[1], now_ms)
 
@@ -249,14 +237,10 @@ class Exchange:
         answered: bool = True,
         in_slices: bool = False,
     ) -> list[Buffer]:
-        """Returns the bytes of a request. `done` is called once, with the response or with the error of `on_lost`; never if not
-        `answered`. The version is that of `pick_version`.
+        """Returns the bytes of a request in the version of `pick_version`.
 
-        Args:
-            in_slices: whether a long answer is given to `decode_later`.
-
-        Raises:
-            NoCommonVersion, NotReady: the request is not sent.
+        `done` is called once, with the response or the error of `on_lost`; never if not `answered`. `in_slices`:
+        `decode_later` gets a long response. Raises NoCommonVersion, NotReady; then nothing is sent.
         """
         form = self._form(request, version_max, version_min)
         parts = encode_parts(request, form.version, bytearray(form.head))
@@ -270,13 +254,13 @@ class Exchange:
         return EncodedRequest(form, parts)
 
     def send_encoded(self, encoded: EncodedRequest, done: OnResponse, now_ms: int, deadline_ms: int) -> list[Buffer]:
-        """As `send` with `in_slices`. Raises NotReady if the connection was lost since the request was encoded."""
+        """As `send` with `in_slices`. Raises NotReady if the connection was lost since the encoding."""
         if self.state is not ExchangeState.READY or encoded.form not in self._forms.values():
             raise NotReady("the connection was lost while the request was encoded")
         return self._send(encoded.parts, encoded.form, deadline_ms, done, True, now_ms)
 
     def version_of(self, request: type[Any]) -> int:
-        """The version in which a request would be sent now; the highest known one if the connection is not READY or serves none."""
+        """The version for a request now; the highest known one if the connection is not READY or serves none."""
         high: int = request.VERSIONS[1]
         if self.state is not ExchangeState.READY:
             return high
@@ -295,11 +279,7 @@ class Exchange:
         return form
 
     def on_frame(self, frame: memoryview) -> None:
-        """Handles one whole frame.
-
-        Raises:
-            RemoteProtocolError: the frame does not answer the oldest request. The connection must be closed.
-        """
+        """Handles one frame. Raises RemoteProtocolError if it does not answer the oldest request; then close."""
         if not self._waiting:
             raise RemoteProtocolError("an answer came to a request that was never sent")
         waiting = self._waiting[0]
@@ -327,16 +307,11 @@ class Exchange:
             self._deliver(waiting.done, response)
 
     def own_work(self) -> Callable[[], None] | None:
-        """What `on_own_answer` would compute for longer than a turn of the loop; a thread may run it first. None if it is quick."""
+        """Slow computation of `on_own_answer`, for a thread to run first; None if it is quick."""
         return None if self._login is None else self._login.work(self.own_answer)
 
     def on_own_answer(self, now_ms: int) -> list[Buffer]:
-        """Handles `own_answer`. Returns what to write next. The state may have become READY.
-
-        Raises:
-            RemoteProtocolError: an error answer after which the exchange cannot continue.
-            SaslFailed: the connection is not authenticated. It must be closed.
-        """
+        """Handles `own_answer`: returns what to write. Raises RemoteProtocolError or SaslFailed: then close."""
         answer, self.own_answer = self.own_answer, None
         if self._login is None:
             return self._on_versions(answer, now_ms)
@@ -345,7 +320,7 @@ class Exchange:
             return self._send_own(message, now_ms, now_ms + self.request_timeout_ms)
         lifetime_ms = self._login.session_lifetime_ms
         self._login = None
-        # counted from the begin, so that the broker's session certainly ends later
+        # From before the request, so that the broker's session certainly ends later.
         renewal_ms = self._login_began_ms + int(lifetime_ms * self._session_share)
         self.reauthenticate_at_ms = max(renewal_ms, now_ms + _RENEWAL_MS_MIN) if lifetime_ms else None
         self._held_from_ms = self._login_began_ms + int(lifetime_ms * _SESSION_SHARE_MAX) if lifetime_ms else None
@@ -356,10 +331,7 @@ class Exchange:
         return [part for request in held for part in self._write(*request)]
 
     def reauthenticate(self, now_ms: int) -> list[Buffer]:
-        """Renews the session of a READY connection. Returns what to write. Raises SaslFailed as `on_own_answer`.
-
-        The answer may take as long as those of the requests before it.
-        """
+        """Renews the session of a READY connection. Returns what to write. Raises SaslFailed as `on_own_answer`."""
         if self.state is not ExchangeState.READY or self._login is not None or self._sasl is None:
             return []
         self.reauthenticate_at_ms = None
@@ -407,18 +379,18 @@ class Exchange:
         return self._write(parts, form, deadline_ms, self._own_done, False)
 
     def timer_at(self) -> int | None:
-        """The earliest deadline of the waiting requests, in monotonic ms."""
+        """The earliest deadline, in monotonic ms."""
         return self._earliest_ms
 
     def on_timer(self, now_ms: int) -> str | None:
-        """The name of an API whose answer is overdue; then the connection must be closed. None if no answer is overdue."""
+        """The name of an API whose response is overdue; then close the connection."""
         if self._earliest_ms is not None and self._earliest_ms <= now_ms:
             overdue = min(self._unanswered(), key=lambda w: w.deadline_ms)
             return API[overdue.form.api_key].name
         return None
 
     def on_lost(self, error: Any) -> None:
-        """Handles the loss of the connection: every waiting request fails with `error`, oldest first."""
+        """Fails every request in flight with `error`, oldest first."""
         if self.state is not ExchangeState.CLOSED:
             self._transition(ExchangeState.DISCONNECTED)
         unanswered = self._unanswered()
@@ -431,7 +403,7 @@ class Exchange:
                 self._deliver(entry.done, error)
 
     def close(self) -> None:
-        """Accepts no more requests. Waiting requests still get `on_lost`."""
+        """Accepts no more requests. Those in flight still get `on_lost`."""
         if self.state is not ExchangeState.CLOSED:
             self._transition(ExchangeState.CLOSED)
 
@@ -448,7 +420,7 @@ class Exchange:
     def _send(
         self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, in_slices: bool, now_ms: int
     ) -> list[Buffer]:
-        """Completes an encoded request, or holds it; None as `done`: it has no answer."""
+        """Completes an encoded request, or holds it. `done` is None without a response."""
         if self._login is None and (self._held_from_ms is None or now_ms < self._held_from_ms):
             return self._write(parts, form, deadline_ms, done, in_slices)
         self._held.append(_Held(parts, form, deadline_ms, done, in_slices))

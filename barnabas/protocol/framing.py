@@ -1,10 +1,5 @@
 """FrameReader: splits a byte stream into frames, without I/O.
-
-Invariants: a length is checked before memory is allocated for it, first against the largest frame of all, then against
-the limit of the API. Resident memory never exceeds four times the bytes that the peer has sent, or a first allocation of
-16 KiB and a second one of 64 KiB. No call copies more than 256 KiB of a frame.
-Buffers are replaced, never resized or rewritten, so a frame's view does not change (but it keeps its buffer in memory:
-copy data that is needed after the call).
+Buffers are replaced, never resized or rewritten: a frame's view stays valid but keeps its buffer in memory.
 """
 
 from __future__ import annotations
@@ -36,18 +31,20 @@ _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MA
 class FrameReader:
     """Splits a byte stream into frames.
 
+    A length is checked before memory is allocated for it. Memory never exceeds four times the received bytes (first
+    allocations: 16 KiB, 64 KiB). No call copies more than 256 KiB of a frame.
+
     Args:
         size_bytes_max: the largest frame, without its length field (`socket.request.max.bytes`).
-        limit_of: for requests: returns the largest frame of an API key, at most `size_bytes_max`. A client has none,
-            because its frames begin with a correlation id: then only `size_bytes_max` applies.
-            Of a larger frame only the first bytes come out, with CUT in the first one, after all have arrived.
-        size_bytes_free: `limit_of` allows frames of up to this size for every API key, so it is not called for them.
+        limit_of: for requests: the largest frame of an API key, at most `size_bytes_max`. Of a larger frame only the
+            first bytes are returned, with CUT in the first one, after all have arrived. Clients have none.
+        size_bytes_free: frames up to this size are allowed for every API key, without a call of `limit_of`.
         buffer_bytes: the smallest buffer, until `limit` is called.
 
     Attributes:
         allocated_bytes: size of the present buffer.
         wanted_bytes: size of the incomplete frame with its length; 0 while it is unknown or not checked.
-        allows_empty: whether frames without bytes are frames: SASL tokens without a request header may be empty.
+        allows_empty: SASL tokens without a request header may be empty frames.
     """
 
     __slots__ = (
@@ -81,9 +78,8 @@ class FrameReader:
         self._size_bytes_max = size_bytes_max
         self._size_bytes_free = size_bytes_free
         self._limit_of = limit_of
-        self._buffer: bytearray | mmap.mmap = (
-            bytearray()
-        )  # created by the first read: an idle connection needs no memory
+        # created by the first read: an idle connection needs no memory
+        self._buffer: bytearray | mmap.mmap = bytearray()
         self._view = memoryview(self._buffer)
         self.allocated_bytes = 0
         self._start = 0  # start ≤ end ≤ capacity; bytes between are received and not yet part of a whole frame
@@ -94,22 +90,22 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """The number of received bytes of an incomplete frame."""
+        """Received bytes of an incomplete frame."""
         return self._end - self._start
 
     @property
     def unread(self) -> memoryview:
-        """The received bytes of a frame that is incomplete or was refused; valid until the next read."""
+        """Bytes of an incomplete or rejected frame; valid until the next read."""
         return self._view[self._start : self._end]
 
     def limit(self, size_bytes_max: int, size_bytes_free: int, buffer_bytes: int = _BUFFER_BYTES) -> None:
-        """Changes the limits of later frames, and the size of later buffers."""
+        """Changes the limits of later frames and the size of later buffers."""
         self._size_bytes_max = size_bytes_max
         self._size_bytes_free = size_bytes_free
         self._buffer_bytes, self._read_bytes_min = buffer_bytes, min(_READ_BYTES_MIN, buffer_bytes // 4)
 
     def release(self) -> None:
-        """Frees the buffer if it has no incomplete frame. The next read creates another one. For idle connections."""
+        """Frees the buffer of an idle connection, unless it has an incomplete frame."""
         if self._start == self._end:
             self._buffer = bytearray()
             self._view = memoryview(self._buffer)
@@ -121,7 +117,7 @@ class FrameReader:
         self.release()
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """The buffer for the next read. Call `received` with the number of bytes written into it."""
+        """The buffer for the next read. Then call `received` with the number of bytes."""
         room = self.allocated_bytes - self._end
         if self.wanted_bytes:
             if self._start + self.wanted_bytes > self.allocated_bytes and (self._start or room == 0):
@@ -131,12 +127,7 @@ class FrameReader:
         return self._view[self._end : self._end + _READ_BYTES_MAX]
 
     def received(self, count: int) -> list[memoryview]:
-        """Handles `count` bytes that were written into the buffer. Returns the frames that are complete now, without
-        their lengths.
-
-        Raises:
-            RemoteProtocolError: a frame is shorter or longer than allowed. The stream cannot continue.
-        """
+        """Returns the complete frames, without their lengths. Raises RemoteProtocolError for an illegal length."""
         start = self._start
         end = self._end + count
         if end > self.allocated_bytes:
@@ -171,7 +162,7 @@ class FrameReader:
         return frames
 
     def feed(self, data: Buffer) -> list[memoryview]:
-        """Does the same as `received` for given bytes: for a protocol with `data_received`, and for tests."""
+        """As `received` for given bytes (`data_received`, tests)."""
         frames: list[memoryview] = []
         rest = memoryview(data)
         while rest:
@@ -183,7 +174,7 @@ class FrameReader:
         return frames
 
     def _drop(self, count: int, frames: list[memoryview]) -> int:
-        """Drops bytes of a frame that is too large, of `count` received ones. The last one completes its beginning."""
+        """Drops `count` bytes of a frame that is too large. The last one completes its beginning."""
         count = min(count, self._unread)
         self._unread -= count
         if not self._unread:
@@ -208,9 +199,7 @@ class FrameReader:
         return False
 
     def _replace(self) -> None:
-        """Continues in a new buffer. Its size is that of the incomplete frame; a buffer that is no mapping is limited by the bytes
-        received so far.
-        """
+        """Continues in a new buffer for the incomplete frame; only a mapping may exceed the bytes received so far."""
         pending = self._end - self._start
         wanted = self.wanted_bytes
         ordinary = self._buffer_bytes if self.allocated_bytes else min(self._buffer_bytes, _FIRST_BUFFER_BYTES)

@@ -1,7 +1,4 @@
-"""The tagged fields of a response header, which a client skips.
-
-Follows KIP-482.
-"""
+"""Tagged fields of a response header (KIP-482), which a client skips."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from barnabas.errors import RemoteProtocolError
 
 
 def skip_header_tags(frame: memoryview, position: int) -> int:
-    """The position after the tagged fields of a response header."""
+    """The position after the tagged fields."""
     if position < len(frame) and not frame[position]:
         return position + 1
     count, position = _unsigned(frame, position)

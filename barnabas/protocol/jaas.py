@@ -1,10 +1,5 @@
-"""JAAS: parses the text of `sasl.jaas.config`: a login module with options.
-
-The text is `MODULE FLAG key="value" …;` as in Java's JAAS files. A value is a word or a quoted text with the escapes of
-Java's StreamTokenizer. Comments are `// …`, `/* … */`. Exactly one module is allowed, as in Kafka's per-listener settings.
-
-Invariants: no error text and no repr contains a value of an option, because values are secrets. The size of the text is
-limited, and the parser reads it once.
+"""JAAS parser for `sasl.jaas.config`: exactly one login module with options, as in Kafka.
+No error and no repr contains the value of an option: values are secrets.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ _ESCAPED: Final[Mapping[str, str]] = {
 
 
 class JaasError(BarnabasError):
-    """A JAAS text is malformed. The message tells where and what is right, and quotes no value."""
+    """A malformed JAAS text. The message quotes no value."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,9 +46,9 @@ class Jaas:
     """A login module with its options.
 
     Attributes:
-        module: the name of the Java class, e.g. org.apache.kafka.common.security.plain.PlainLoginModule.
+        module: Java class, e.g. org.apache.kafka.common.security.plain.PlainLoginModule.
         flag: required, requisite, sufficient or optional. It has no effect in Kafka.
-        options: values by name; secrets may be among them.
+        options: values by name, also secrets.
     """
 
     module: str
@@ -61,7 +56,7 @@ class Jaas:
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Shows the names of the options; their values are hidden."""
+        """Names of the options only."""
         names = " ".join(f"{name}=[hidden]" for name in self.options)
         return f"Jaas({self.module} {self.flag} {names})"
 
@@ -78,11 +73,7 @@ class _Token(NamedTuple):
 
 
 def parse_jaas(text: str) -> Jaas:
-    """Parses the text of `sasl.jaas.config`.
-
-    Raises:
-        JaasError: the text is no login module with options, has several, or is too long.
-    """
+    """Parses `MODULE FLAG key="value" …;` with the escapes of Java's StreamTokenizer. Raises JaasError."""
     if len(text) > JAAS_LENGTH_MAX:
         raise JaasError(f"the JAAS text has {len(text)} characters, allowed are {JAAS_LENGTH_MAX}")
     tokens = _Tokens(text)
@@ -96,7 +87,7 @@ def parse_jaas(text: str) -> Jaas:
             what = "the JAAS text ends" if token.kind == "end" else f"there is a {token.text!r}"
             raise JaasError(f"{what} at character {token.position} where an option or ';' is expected; {SHAPE}")
         if tokens.take()[:2] != ("mark", "="):
-            # A word without '=' may be a part of a secret that lacks its quotes: it is not quoted.
+            # Not quoted in the error: a word without '=' may be part of a secret that lacks its quotes.
             raise JaasError(f"the option at character {token.position} has no '='; {SHAPE}")
         options[token.text] = tokens.name(f"a value of the option at character {token.position}")
         if len(options) > OPTIONS_MAX:
@@ -110,14 +101,12 @@ def parse_jaas(text: str) -> Jaas:
 
 
 class _Tokens:
-    """Reads a text token by token."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
 
     def take(self) -> _Token:
-        """The next token; one of kind `end` after the last."""
+        """The next token; of kind `end` after the last."""
         while self._at < len(self._text):
             position = self._at
             found = _TOKEN.match(self._text, position)
@@ -134,7 +123,7 @@ class _Tokens:
         return _Token("end", "", self._at)
 
     def name(self, what: str) -> str:
-        """The text of the next token, which must be a word or a quoted text."""
+        """The next token's text, which must be a word or quoted."""
         token = self.take()
         if token.kind not in ("word", "quoted"):
             raise JaasError(f"{what} is missing at character {token.position}; {SHAPE}")

@@ -1,9 +1,5 @@
-"""GSSAPI (Kerberos): what the cores need of a security context, and the client's side of the mechanism.
-
-Messages of the context go both ways until it is complete. Then the broker offers security layers in a wrapped message, and the client
-chooses none: requests are protected by TLS or not at all. Follows RFC 4752; `runtime/kerberos.py` has the contexts.
-
-Every step calls the Kerberos library, which reads files and asks other machines: `work` is what a shell runs in a thread.
+"""GSSAPI (Kerberos): port of a security context, and the client's side of the mechanism (RFC 4752).
+No security layer is chosen: only TLS protects requests. Steps call the Kerberos library: run `work` in a thread.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ NO_LAYER: Final = 1  # of the bits of RFC 4752, 3.3: no security layer
 
 
 class GssFailed(BarnabasError):
-    """The Kerberos library refused. The text is the library's, without secrets."""
+    """The Kerberos library rejected a step. The text is the library's, without secrets."""
 
 
 class GssContext(Protocol):
@@ -27,24 +23,24 @@ class GssContext(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether both sides have proved who they are."""
+        """Whether both sides are authenticated."""
         ...
 
     @property
     def client(self) -> str:
-        """The principal of the client, once complete."""
+        """The client's principal, once complete."""
         ...
 
     def step(self, token: bytes) -> bytes:
-        """Takes a message of the other side, an empty one at the start; returns the next one, maybe empty. Raises GssFailed."""
+        """Consumes a message of the other side (empty at the start); returns the next, maybe empty. Raises GssFailed."""
         ...
 
     def wrap(self, data: bytes) -> bytes:
-        """Signs a message. Raises GssFailed."""
+        """Signs. Raises GssFailed."""
         ...
 
     def unwrap(self, data: bytes) -> bytes:
-        """Checks a signed message. Raises GssFailed."""
+        """Verifies. Raises GssFailed."""
         ...
 
 
@@ -54,11 +50,7 @@ class _Outcome(NamedTuple):
 
 
 class GssapiClient:
-    """See the module.
-
-    Args:
-        context: of the initiator.
-    """
+    """Conversation of the initiator's `context`."""
 
     mechanism = GSSAPI_MECHANISM
 

@@ -1,9 +1,4 @@
-"""One authentication on a connection: SaslHandshake, then SaslAuthenticate until the mechanism is satisfied.
-
-The same sequence renews a session (KIP-368).
-
-Follows KIP-43 (SaslHandshake), KIP-152 (SaslAuthenticate and its errors), KIP-368 (session lifetime).
-"""
+"""Login on a connection: SaslHandshake, then SaslAuthenticate (KIP-43, KIP-152); also renews a session (KIP-368)."""
 
 from __future__ import annotations
 
@@ -25,11 +20,7 @@ _TEXT_LENGTH_MAX = 1_000
 
 
 class Login:
-    """See the module.
-
-    Attributes:
-        session_lifetime_ms: how long the broker serves the connection before it wants another authentication; 0: without limit.
-    """
+    """One authentication. `session_lifetime_ms`: until the broker requires another one; 0: without limit."""
 
     def __init__(self, client: SaslClient) -> None:
         self._client = client
@@ -37,21 +28,16 @@ class Login:
         self.session_lifetime_ms = 0
 
     def first(self) -> SaslHandshakeRequest:
-        """The first request."""
         return SaslHandshakeRequest(mechanism=self._client.mechanism)
 
     def work(self, answer: Any) -> Callable[[], None] | None:
-        """What `next` would compute with this answer for longer than a turn of the loop; None if it is quick."""
+        """Slow computation of `next` for this response; None if it is quick."""
         if getattr(answer, "error_code", None) != ErrorCode.NONE:
             return None
         return self._client.work(bytes(answer.auth_bytes) if isinstance(answer, SaslAuthenticateResponse) else None)
 
     def next(self, answer: Any) -> SaslAuthenticateRequest | None:
-        """The request after an answer; None: the connection is authenticated.
-
-        Raises:
-            SaslFailed: it will not be; the connection must be closed.
-        """
+        """The request after a response; None: authenticated. Raises SaslFailed; then close the connection."""
         if isinstance(answer, SaslHandshakeResponse):
             self._check_handshake(answer)
             return SaslAuthenticateRequest(auth_bytes=self._client.start())

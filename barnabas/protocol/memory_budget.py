@@ -1,9 +1,4 @@
-"""MemoryBudget: the memory that connections share, without I/O.
-
-Two budgets. Frames under construction and frames that wait: a frame above an ordinary buffer gets room for its whole length before
-more of it is read. Frames wait for room in the order of their requests, and a frame that has room can complete. Answers that peers
-leave unread: above the budget Fetch answers get short, and connections with unread answers are served no more requests.
-"""
+"""MemoryBudget: memory shared by connections, without I/O. One budget for frames, one for unread responses."""
 
 from __future__ import annotations
 
@@ -15,11 +10,11 @@ SWEEPS_MAX: Final = 6  # of a frame that has room while others wait: 30 s, after
 
 
 class Holder(Protocol):
-    """A connection, as the budget uses it."""
+    """A connection, as the budget sees it."""
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes of its frame under construction and of its frames that wait."""
+        """Bytes of its incomplete frame and of held frames."""
         ...
 
     @property
@@ -28,26 +23,29 @@ class Holder(Protocol):
         ...
 
     def on_room(self) -> None:
-        """It was refused room, and other connections have released some: it asks again."""
+        """Others have released room: it asks again."""
         ...
 
     def evict(self) -> None:
-        """It must close: others need its room."""
+        """Must close: others need its room."""
         ...
 
 
 class MemoryBudget:
-    """The byte budgets of connections.
+    """Byte budgets of connections.
+
+    A frame above an ordinary buffer reserves its whole length before more is read. Frames wait for room in request
+    order. Above `unread_bytes_max`, Fetch responses get short and connections with unread responses are not served.
 
     Args:
-        frame_bytes_max: of all frames under construction and frames that wait, together. One frame alone may be larger.
-        unread_bytes_max: of all answers that peers leave unread, together.
+        frame_bytes_max: of all incomplete and held frames together. One frame alone may be larger.
+        unread_bytes_max: of all responses that peers leave unread, together.
         ordinary_bytes: of a connection, not counted.
-        evicts: whether a frame takes the room of those that have it longest, instead of waiting: for peers that nothing is known of.
+        evicts: a frame evicts the oldest holders instead of waiting: for unauthenticated peers.
 
     Attributes:
-        unread_bytes: bytes of answers that peers leave unread, together.
-        frame_bytes: bytes that are reserved for frames.
+        unread_bytes: responses that peers leave unread, together.
+        frame_bytes: bytes reserved for frames.
     """
 
     def __init__(
@@ -76,17 +74,17 @@ class MemoryBudget:
         return self.unread_bytes > self._unread_bytes_max
 
     def answer_bytes_max(self, wanted: int) -> int:
-        """How many bytes of records one answer may carry; fewer while peers leave answers unread."""
+        """Record bytes that one response may carry; fewer while peers leave responses unread."""
         return min(wanted, max(self._unread_bytes_max - self.unread_bytes, ANSWER_BYTES_LEAST))
 
     def on_unread(self, holder: Holder, size_bytes: int) -> None:
-        """A peer leaves `size_bytes` of its answers unread; 0 if it reads again."""
+        """A peer leaves `size_bytes` unread; 0 if it reads again."""
         self.unread_bytes += size_bytes - self._unread.pop(holder, 0)
         if size_bytes:
             self._unread[holder] = size_bytes
 
     def room_for(self, holder: Holder) -> bool:
-        """Whether a connection may read on. If not, its `on_room` is called when others have released room."""
+        """Whether a connection may read. If not, its `on_room` is called later."""
         wanted, held = holder.reserved_bytes, self._large.get(holder, 0)
         if wanted <= self.ordinary_bytes:
             self.forget(holder)
@@ -111,12 +109,12 @@ class MemoryBudget:
         return True
 
     def release(self, holder: Holder) -> None:
-        """A connection ended, or counts elsewhere."""
+        """A connection ended or moved to another budget."""
         self.on_unread(holder, 0)
         self.forget(holder)
 
     def sweep(self) -> None:
-        """Called every 5 s: evicts those whose frame has not arrived although others wait for their room."""
+        """Called every 5 s: evicts connections with overdue frames if others wait for room."""
         before, self._sweeps = self._sweeps, {}
         if not self._waiting:
             return
@@ -136,7 +134,7 @@ class MemoryBudget:
             self._feed()
 
     def _feed(self) -> None:
-        """Lets those read on that wait, in their order, as far as there is room."""
+        """Resumes waiting connections, in order, as far as there is room."""
         if self._feeding:
             return
         self._feeding = True

@@ -1,8 +1,4 @@
-"""Names of the levels of metadata.version, such as 4.3-IV0 for level 30.
-
-Kafka's tools show and accept these names instead of numbers. Source: MetadataVersion of Apache Kafka 4.3.1; levels below 7 were those
-of releases with ZooKeeper's format and cannot be finalized in a cluster of today.
-"""
+"""Names of metadata.version levels, such as 4.3-IV0 for 30 (MetadataVersion of Kafka 4.3.1), from level 7 on (KRaft)."""
 
 from __future__ import annotations
 
@@ -48,15 +44,14 @@ METADATA_VERSIONS: Final[dict[int, str]] = dict(
 
 
 def metadata_version_name(level: int) -> str:
-    """Returns the name of a level, or the number as text if no name of it is known."""
+    """The name, or the number as text if unknown."""
     return METADATA_VERSIONS.get(level, str(level))
 
 
 def metadata_version_level(name: str) -> int:
-    """Returns the level of a name such as "4.3-IV0", of a release such as "4.3" (its last level), or of a number.
+    """The level of a name ("4.3-IV0"), of a release ("4.3": its last level), or of a number.
 
-    Raises:
-        ValueError: no level has this name; the text lists the newest names.
+    Raises ValueError with the newest names.
     """
     if name.isascii() and name.isdigit():
         return int(name)

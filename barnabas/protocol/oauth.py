@@ -1,8 +1,5 @@
-"""OAuth requests for tokens and what their answers mean, without I/O: client_credentials, client assertions, jwt-bearer.
-
-Invariants: no error text contains a secret, an assertion or a token. A token is not verified here: the broker does that.
-Follows RFC 6749 4.4 (client_credentials), RFC 7523 (assertions), KIP-768, KIP-1139 and KIP-1258. The bytes of requests are those of
-Kafka 4.3.1, which writes a scope as it is configured unless `sasl.oauthbearer.header.urlencode` is true.
+"""OAuth token requests and responses, without I/O (RFC 6749 4.4, RFC 7523, KIP-768, KIP-1139, KIP-1258).
+No error contains a secret, an assertion or a token. The broker verifies tokens, not this module.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ _FORM: Final = {
     "Cache-Control": "no-cache",
     "Content-Type": "application/x-www-form-urlencoded",
 }
-# As in Kafka: the same request would be refused again.
+# As in Kafka: not retriable.
 _FINAL_STATUSES: Final = frozenset(
     (400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 412, 413, 414, 415, 501, 505)
 )
@@ -35,11 +32,7 @@ _REMEDIES: Final = {
 
 
 class TokenNotGiven(BarnabasError):
-    """A token endpoint gave no token. The text says why and what to do, and contains no secret.
-
-    Attributes:
-        retriable: whether the same request may succeed later.
-    """
+    """A token endpoint gave no token. The text contains no secret. `retriable`: the same request may succeed later."""
 
     def __init__(self, text: str, *, retriable: bool = False) -> None:
         self.retriable = retriable
@@ -47,11 +40,7 @@ class TokenNotGiven(BarnabasError):
 
 
 class TokenRequest(NamedTuple):
-    """What is sent.
-
-    Attributes:
-        secrets: the secret parts of it, which no error may contain.
-    """
+    """A request; `secrets` are its secret parts, which no error may contain."""
 
     headers: Mapping[str, str]
     body: str
@@ -59,18 +48,14 @@ class TokenRequest(NamedTuple):
 
 
 class TokenTimes(NamedTuple):
-    """When a token is valid, in milliseconds since 1970.
-
-    Attributes:
-        issued_ms: None if the token does not say it.
-    """
+    """Validity of a token, in milliseconds since 1970; `issued_ms` None if unknown."""
 
     issued_ms: int | None
     expires_ms: int
 
 
 def secret_request(client_id: str, secret: str, scope: str | None, *, url_encode: bool) -> TokenRequest:
-    """Asks by client id and secret (RFC 6749 4.4)."""
+    """Client id and secret (RFC 6749 4.4)."""
     sent = (client_id, secret)
     if url_encode:
         sent, scope = (_encoded(client_id), _encoded(secret)), scope and _encoded(scope)
@@ -80,7 +65,7 @@ def secret_request(client_id: str, secret: str, scope: str | None, *, url_encode
 
 
 def assertion_request(assertion: str, client_id: str | None, scope: str | None) -> TokenRequest:
-    """Asks by an assertion about the client instead of its secret (RFC 7523 2.2)."""
+    """An assertion instead of the client's secret (RFC 7523 2.2)."""
     kind = _encoded("urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
     body = f"client_assertion_type={kind}&client_assertion={_encoded(assertion)}&grant_type=client_credentials"
     body += f"&client_id={_encoded(client_id)}" if client_id else ""
@@ -88,17 +73,13 @@ def assertion_request(assertion: str, client_id: str | None, scope: str | None) 
 
 
 def bearer_request(assertion: str, scope: str | None) -> TokenRequest:
-    """Asks by an assertion as authorization (RFC 7523 2.1)."""
+    """An assertion as authorization (RFC 7523 2.1)."""
     body = f"grant_type={_encoded('urn:ietf:params:oauth:grant-type:jwt-bearer')}&assertion={_encoded(assertion)}"
     return TokenRequest(_FORM, body + (f"&scope={_encoded(scope)}" if scope else ""), (assertion,))
 
 
 def endpoint_refusal(status: int, answer: bytes, secrets: tuple[str, ...]) -> TokenNotGiven:
-    """What an answer with an error status means.
-
-    Args:
-        secrets: texts that the error must not contain, even if the server repeats them.
-    """
+    """The error for an HTTP error status, without `secrets` that the server may repeat."""
     said = _explanation(answer, secrets)
     text = f"the token endpoint answered with status {status}{f' ({said})' if said else ''}"
     if 300 <= status < 400:
@@ -109,7 +90,7 @@ def endpoint_refusal(status: int, answer: bytes, secrets: tuple[str, ...]) -> To
 
 
 def token_in(answer: bytes) -> str:
-    """The token of a successful answer: `access_token`, else `id_token`. Raises TokenNotGiven."""
+    """`access_token`, else `id_token`. Raises TokenNotGiven."""
     if len(answer) > ANSWER_BYTES_MAX:
         raise TokenNotGiven(f"the token endpoint's answer has more than {ANSWER_BYTES_MAX} bytes")
     try:
@@ -126,11 +107,7 @@ def token_in(answer: bytes) -> str:
 
 
 def token_times(token: str, sub_claim: str = "sub") -> TokenTimes:
-    """When a token is valid.
-
-    Raises:
-        TokenNotGiven: it is no JWT, or it lacks a claim that Kafka's clients need.
-    """
+    """Raises TokenNotGiven if `token` is no JWT or lacks a claim that Kafka's clients need."""
     parts = token.split(".")
     try:
         claims = json.loads(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))) if len(parts) == 3 else None
@@ -149,12 +126,12 @@ def token_times(token: str, sub_claim: str = "sub") -> TokenTimes:
 
 
 def renew_at_ms(times: TokenTimes, now_ms: int, *, share: float, min_period_ms: int, buffer_ms: int) -> int:
-    """When a token that was got now is renewed, as Kafka decides by `sasl.login.refresh.*`.
+    """When to renew a token that was received now, as Kafka decides by `sasl.login.refresh.*`.
 
     Args:
-        share: of the token's time: the window factor and a part of the jitter.
-        min_period_ms: it is not renewed earlier after it was got.
-        buffer_ms: it is not renewed later before its end.
+        share: of the token's lifetime: the window factor plus a part of the jitter.
+        min_period_ms: earliest renewal after now.
+        buffer_ms: latest renewal before its end.
     """
     if now_ms + min_period_ms + buffer_ms > times.expires_ms:  # no room for both: they are ignored
         return now_ms + int((times.expires_ms - now_ms) * share)
@@ -164,7 +141,7 @@ def renew_at_ms(times: TokenTimes, now_ms: int, *, share: float, min_period_ms: 
 
 
 def _explanation(answer: bytes, secrets: tuple[str, ...]) -> str:
-    """The server's own words in an error answer, without secrets; empty if it has none."""
+    """The server's error text, without secrets; may be empty."""
     try:
         found = json.loads(answer[:ANSWER_BYTES_MAX])
     except (ValueError, RecursionError):

@@ -1,9 +1,5 @@
-"""OAuthSettings: Kafka's keys of a login by OAUTHBEARER, as a client and a node's connections to other nodes use them.
-
-Invariants: no error text and no `repr` contains a secret. A key that is set has its effect or is refused.
-Follows KIP-768, KIP-1139 and KIP-1258. As in Kafka, the TLS settings of the endpoint are options `ssl.…` of the JAAS text, and keys win over
-the older options clientId, clientSecret and scope. Kafka reads the lists of allowed URLs and files from Java's system properties; here they
-are in the same place, the `-D` options of the environment variable KAFKA_OPTS. Unlike in Kafka, a list that is not set allows all.
+"""OAuthSettings: Kafka's OAUTHBEARER keys of clients and inter-broker connections (KIP-768, KIP-1139, KIP-1258).
+No error and no `repr` contains a secret. A key that is set takes effect or is rejected.
 """
 
 from __future__ import annotations
@@ -68,18 +64,18 @@ Value = Callable[[str], Any]  # the value of a key, a text or already parsed; No
 
 
 class OAuthInvalid(BarnabasError):
-    """A key is missing or wrong. The text says which one and what to write."""
+    """A key is missing or wrong. The text names it and what to write."""
 
 
 @dataclass(frozen=True)
 class Assertion:
-    """How an assertion is got: from a file, or signed here.
+    """Source of an assertion: a file, or a signature here.
 
     Attributes:
-        file: has the whole assertion; then nothing else counts.
+        file: contains the whole assertion; then nothing else applies.
         key_file: the private key in PEM.
-        template_file: JSON with `header` and `payload`, which are added.
-        claims: `aud`, `iss`, `sub` as they are set.
+        template_file: JSON with additional `header` and `payload`.
+        claims: `aud`, `iss`, `sub`.
     """
 
     file: str | None = None
@@ -101,8 +97,8 @@ class OAuthSettings:
         client_id, client_secret: for client_credentials; empty with an assertion, whose client id is optional.
         assertion: instead of the secret.
         bearer: whether the assertion is the authorization (jwt-bearer), not the client's login.
-        read_timeout_ms: for the whole answer.
-        retry_ms, retry_ms_max: the first pause after a failure, and the time in which requests are repeated.
+        read_timeout_ms: for the whole response.
+        retry_ms, retry_ms_max: first backoff, and total time of retries.
         window_factor, window_jitter, min_period_s, buffer_s: when a token is renewed.
         tls: options `ssl.…` of the JAAS text.
     """
@@ -128,14 +124,14 @@ class OAuthSettings:
 
 @dataclass(frozen=True)
 class FileLogin:
-    """A login with the token of a file."""
+    """A login with a token file."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class UnsecuredLogin:
-    """A login with tokens without a signature."""
+    """A login with unsigned tokens."""
 
     subject: str
 
@@ -143,15 +139,7 @@ class UnsecuredLogin:
 def login_settings(
     value: Value, options: Mapping[str, str], environment: Mapping[str, str]
 ) -> OAuthSettings | FileLogin | UnsecuredLogin:
-    """What a login by OAUTHBEARER uses.
-
-    Args:
-        options: of the JAAS text.
-        environment: variables of the process.
-
-    Raises:
-        OAuthInvalid: a key is missing or wrong.
-    """
+    """Login settings from keys and the `options` of the JAAS text; keys win, as in Kafka. Raises OAuthInvalid."""
     handler = _one_of(_HANDLER, value(_HANDLER), _HANDLERS)
     retriever = _one_of(_RETRIEVER, value(_RETRIEVER), _RETRIEVERS)
     _one_of(_VALIDATOR, value(_VALIDATOR), _VALIDATORS)
@@ -180,12 +168,16 @@ def login_settings(
 
 
 def extensions_of(options: Mapping[str, str]) -> dict[str, str]:
-    """The SASL extensions (KIP-342) among the options of a JAAS text."""
+    """SASL extensions (KIP-342) among the JAAS options."""
     return {name.removeprefix(_EXTENSION): text for name, text in options.items() if name.startswith(_EXTENSION)}
 
 
 def check_allowed(listed: str, key: str, resource: str, environment: Mapping[str, str]) -> None:
-    """Refuses a URL or file that KAFKA_OPTS does not allow. Raises OAuthInvalid."""
+    """Rejects a URL or file that KAFKA_OPTS does not allow. Raises OAuthInvalid.
+
+    The allow lists are the `-D` options of this variable, where Kafka reads system properties. Unlike in Kafka, a
+    missing list allows all.
+    """
     try:
         words = shlex.split(environment.get("KAFKA_OPTS", ""))
     except ValueError:
@@ -306,7 +298,7 @@ def _flag(key: str, found: object) -> bool:
 
 
 def _number(key: str, found: object, default: float, low: float, high: float) -> Any:
-    """A number of the type of `default`."""
+    """Of the type of `default`."""
     text = _text(found)
     if text is None:
         return default
@@ -327,7 +319,6 @@ def _one_of(key: str, found: object, known: tuple[str, ...]) -> str | None:
 
 
 def _is_changed(value: Value, key: str) -> bool:
-    """Whether a key has another value than Kafka's default."""
     found = value(key)
     defaults = {
         "algorithm": "RS256",

@@ -1,11 +1,5 @@
-"""Variable-length integers of Kafka's protocol, on bytes and positions.
-
-Two forms: *unsigned* varints (lengths, counts and tags of flexible messages, KIP-482) and *zigzag* varints and varlongs
-(fields inside a record of batch v2). Readers take a buffer and a position and return the value with the position after it.
-They raise RemoteProtocolError for a number that is incomplete or longer than its type allows. A position beyond the buffer,
-which a hostile length can produce, counts as incomplete.
-
-The module is separate from generated codecs and uses no package types except errors, so that it can be compiled.
+"""Varints of Kafka's protocol: unsigned (flexible messages, KIP-482) and zigzag (records of batch v2).
+Readers return the value and the position after it; they raise RemoteProtocolError for incomplete or too long numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ _ONE_BYTE = tuple(bytes((value,)) for value in range(128))
 
 
 def encode_uvarint(value: int) -> bytes:
-    """Unsigned varint of 0 ≤ value < 2**32."""
+    """0 ≤ value < 2**32."""
     if value < 128:
         return _ONE_BYTE[value]
     if value < 16384:
@@ -49,26 +43,22 @@ def encode_varint(value: int) -> bytes:
 
 
 def uvarint_size(value: int) -> int:
-    """The size of `encode_uvarint(value)` in bytes."""
+    """In bytes."""
     return (value.bit_length() + 6) // 7 or 1
 
 
 def varint_size(value: int) -> int:
-    """The size of `encode_varint(value)` in bytes."""
+    """In bytes."""
     return uvarint_size((value << 1) ^ (value >> 63))
 
 
 def read_uvarint(buffer: Buffer, pos: int) -> tuple[int, int]:
-    """Reads an unsigned varint of at most 32 bits at `pos`: (value, position after it)."""
+    """At most 32 bits: (value, position after it)."""
     return _read(buffer, pos, UVARINT_BYTES_MAX)
 
 
 def read_uvarint_rest(buffer: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """Reads the rest of an unsigned varint. Its first byte, `first` > 127, is before `pos` and was read already.
-
-    Generated codecs read the first byte together with the fixed-width fields before it, and call this only if the number has more
-    bytes.
-    """
+    """As `read_uvarint`, for a number whose first byte, `first` > 127, was read already."""
     value = first & 127
     shift = 7
     try:
@@ -89,13 +79,13 @@ def read_uvarint_rest(buffer: Buffer, pos: int, first: int) -> tuple[int, int]:
 
 
 def read_varint(buffer: Buffer, pos: int) -> tuple[int, int]:
-    """Reads a zigzag varint of at most 32 bits at `pos`: (value, position after it)."""
+    """Zigzag, at most 32 bits: (value, position after it)."""
     value, pos = _read(buffer, pos, UVARINT_BYTES_MAX)
     return (value >> 1) ^ -(value & 1), pos
 
 
 def read_varlong(buffer: Buffer, pos: int) -> tuple[int, int]:
-    """Reads a zigzag varint of at most 64 bits at `pos`: (value, position after it)."""
+    """Zigzag, at most 64 bits: (value, position after it)."""
     value, pos = _read(buffer, pos, VARLONG_BYTES_MAX)
     return (value >> 1) ^ -(value & 1), pos
 

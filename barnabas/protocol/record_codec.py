@@ -1,11 +1,5 @@
-"""Reads and writes the records of a batch. mypyc compiles this module if it can (setup.py).
-
-Plain functions over bytes and offsets, without callbacks. A record has: length (varint), attributes (int8, none
-defined), timestamp delta (varint), offset delta (varint), key and value (varint length, -1 for null; then the bytes),
-headers (varint count; each has a key and a value). All varints are zigzag.
-
-Invariants: malformed input raises RemoteProtocolError and nothing else; lengths and counts are checked before anything
-is allocated. Follows KIP-98 (record format) and KIP-82 (headers).
+"""Record codec: reads and writes the records of a batch (KIP-98, KIP-82). Compiled by mypyc if possible (setup.py).
+A record: length, attributes (int8), timestamp delta, offset delta, key, value, headers; all varints are zigzag.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ _HEADER_BYTES_MIN = 2  # key length, value length
 
 
 class Record(NamedTuple):
-    """A record as a consumer sees it."""
+    """A consumed record."""
 
     offset: int
     timestamp: int
@@ -30,7 +24,7 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """A record to be built into a batch. `timestamp` in milliseconds since the Unix epoch, or -1."""
+    """A record for a new batch. `timestamp` in milliseconds since the Unix epoch, or -1."""
 
     key: bytes | None
     value: bytes | None
@@ -47,15 +41,12 @@ def decode(
     cls: type[tuple[Any, ...]] = Record,
     tail: tuple[Any, ...] = (),
 ) -> list[Any]:
-    """Decodes the `count` records that fill `data`.
+    """Decodes the `count` records that fill `data` (decompressed).
 
     Args:
-        data: the records, decompressed.
-        count: the number in the batch header.
-        base_offset: offset to which the offset deltas are added.
-        base_timestamp: timestamp to which the timestamp deltas are added, in milliseconds.
+        base_timestamp: in milliseconds.
         append_time: timestamp of every record if the log assigned it (LogAppendTime), else -1.
-        cls: the tuple class of the results; its first fields are those of `Record`.
+        cls: tuple class of the results; its first fields are those of `Record`.
         tail: values of the further fields, the same for every record (a consumer's topic and partition).
 
     Raises:
@@ -70,10 +61,9 @@ def decode(
 
 
 def decode_values(data: bytes, count: int) -> list[bytes] | None:
-    """Returns the values of the `count` records that fill `data`, in half the time of `decode`.
+    """The values of the `count` records that fill `data`, in half the time of `decode`.
 
-    Returns None if a value is null or a record has headers, and for malformed input. Then call `decode`, which reads every
-    form and reports errors.
+    None if a value is null, a record has headers, or for malformed input: then call `decode`.
     """
     values: list[bytes] = []
     size = len(data)
@@ -132,10 +122,9 @@ def decode_values(data: bytes, count: int) -> list[bytes] | None:
 
 
 def single(data: bytes, position: int, end: int) -> tuple[int, bytes, bytes | None] | None:
-    """Returns offset delta, key and value of the record that fills `data` from `position` to `end`.
+    """Offset delta, key and value of the record from `position` to `end`; None unless it has the most frequent form.
 
-    Returns None unless the record has the most frequent form: a key, no headers, deltas of one byte, lengths of at most
-    two bytes. Then call `decode`, which reads every form and reports errors.
+    That is: a key, no headers, deltas of one byte, lengths of at most two bytes. Otherwise call `decode`.
     """
     try:
         length = data[position]
@@ -184,9 +173,7 @@ def _decode(
     cls: type[tuple[Any, ...]],
     tail: tuple[Any, ...],
 ) -> list[Any]:
-    """Reads varints of one and two bytes inline: most are so short. An odd zigzag number is negative. IndexError at the
-    end of `data`.
-    """
+    """Inlines varints of one and two bytes: most are so short. IndexError at the end of `data`."""
     records: list[Any] = []
     new = tuple.__new__
     size = len(data)
@@ -271,9 +258,7 @@ def _decode(
 
 
 def _decode_headers(data: bytes, position: int, end: int) -> tuple[Sequence[tuple[str, bytes | None]], int]:
-    """Decodes headers, beginning with their count. Keys are UTF-8; other bytes become surrogates, which encode to the
-    same bytes.
-    """
+    """Headers after their count. Keys are UTF-8; other bytes become surrogates, which encode to the same bytes."""
     count, position = varint(data, position)
     if count < 0 or count * _HEADER_BYTES_MIN > end - position:
         raise RemoteProtocolError(f"record claims {count} headers in {end - position} bytes")
@@ -296,7 +281,7 @@ def _decode_headers(data: bytes, position: int, end: int) -> tuple[Sequence[tupl
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
-    """Decodes a zigzag varint; returns it and the position after it."""
+    """Zigzag varint, and the position after it."""
     raw = data[position]
     position += 1
     if raw > 127:
@@ -305,9 +290,7 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def varint_tail(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """Decodes the rest of a varint whose first byte was `first`, without undoing zigzag. A varint has at most ten
-    bytes, as for int64.
-    """
+    """Rest of a varint after its byte `first`, without undoing zigzag; at most ten bytes, as for int64."""
     raw = first & 0x7F
     shift = 7
     while True:
@@ -339,7 +322,7 @@ _VARINTS = tuple(encode_varint(value) for value in range(1_024))
 
 
 def encode(records: Sequence[NewRecord], base_timestamp: int, first_delta: int = 0) -> tuple[bytes, int]:
-    """Encodes records with the offset deltas 0, 1, 2, … or from `first_delta` on; returns the bytes and the highest timestamp."""
+    """Encodes records with consecutive offset deltas; returns the bytes and the highest timestamp."""
     small = _VARINTS
     known = len(small)
     out: list[bytes] = []
@@ -377,7 +360,7 @@ def encode(records: Sequence[NewRecord], base_timestamp: int, first_delta: int =
 
 
 def spans(data: bytes, count: int) -> list[tuple[int, int]]:
-    """Returns where each of `count` records begins and ends in `data`, which `decode` has accepted."""
+    """(start, end) of each of `count` records in `data`, which `decode` has accepted."""
     found = []
     position = 0
     for _ in range(count):
@@ -389,12 +372,7 @@ def spans(data: bytes, count: int) -> list[tuple[int, int]]:
 
 
 def record_starts(data: bytes, position: int, end: int, count: int) -> tuple[list[int], int]:
-    """Returns where each of `count` consecutive records begins, from `position` on, and the position after the last
-    one.
-
-    Raises:
-        RemoteProtocolError: a record reaches beyond `end`, or is too short.
-    """
+    """Starts of `count` consecutive records, and the position after them. Raises RemoteProtocolError beyond `end`."""
     starts = []
     for _ in range(count):
         starts.append(position)
@@ -408,7 +386,7 @@ def record_starts(data: bytes, position: int, end: int, count: int) -> tuple[lis
 
 
 def encode_kept(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """Encodes records with their own offsets and timestamps, for a batch from which others were removed."""
+    """Encodes records with their offsets and timestamps, for a batch from which others were removed."""
     out: list[bytes] = []
     for offset, timestamp, key, value, headers in records:
         body = b"".join(

@@ -1,16 +1,5 @@
-"""Checks the records of a batch without building them. mypyc compiles this module if it can (setup.py).
-
-Pure functions over the decompressed records of one batch; the format is described in `record_codec`. `walk` checks
-batches of producers by Kafka's rules: lengths add up exactly, offset deltas are 0, 1, 2, … `deltas` reads batches of a
-log, in which the cleaner may have left gaps.
-
-The compiled loop takes some nanoseconds a record. In Python it takes half a microsecond: there `record_runs` checks
-runs of records of equal lengths.
-
-Invariants: malformed input raises only RemoteProtocolError; calls of `walk` for consecutive ranges accept exactly the
-records that `record_codec.decode` accepts, if their offset deltas are right. Both functions take a part of the records,
-so that a caller can limit the work of one call; `walk` also ends when its cost is reached. Follows KIP-98 (record
-format) and Kafka's LogValidator.
+"""Record checker: validates the records of a batch without building them. Compiled by mypyc if possible (setup.py).
+In Python `record_runs` checks runs of equal records. Malformed input raises only RemoteProtocolError.
 """
 
 from __future__ import annotations
@@ -50,14 +39,10 @@ def check_count(data: bytes | memoryview, count: int) -> None:
 def walk(
     data: bytes, position: int, first: int, stop: int, cost_max: int, partial: bool = False
 ) -> tuple[int, int, int, int, int, int]:
-    """Checks the records `first` to `stop` − 1 of a batch, which begin at `position`. Ends early when the cost reaches
-    `cost_max`.
+    """Checks records `first` to `stop` − 1 from `position` on, by Kafka's rules; ends early at `cost_max`.
 
-    A cost of 1 is the cost of one record in Python's loop, half a microsecond.
-
-    Args:
-        partial: more of the batch follows `data`. The walk ends before the first record that ends less than ten bytes
-            before the end of `data`.
+    A cost of 1 is one record in Python's loop, half a microsecond. `partial`: more of the batch follows `data`; the
+    walk ends before the first record that ends less than ten bytes before the end of `data`.
 
     Returns:
         Number and position of the next record; lowest and highest timestamp delta of the checked records (undefined if
@@ -81,9 +66,7 @@ def walk(
 def walk_view(
     records: memoryview, position: int, first: int, stop: int, cost_max: int, piece_bytes: int = _PIECE_BYTES
 ) -> tuple[int, int, int, int, int, int]:
-    """As `walk`, for records that are not in a bytes object. Copies `piece_bytes` (≥ 20) at a time: a copy of a megabyte
-    would evict the batch from the CPU's cache, and one of 100 MB would hold Python's lock for 100 ms.
-    """
+    """As `walk`, for a view. Copies `piece_bytes` (≥ 20) at a time: larger copies evict the CPU's cache."""
     size = len(records)
     if size - position <= piece_bytes:
         number, end, lowest, highest, without_key, cost = walk(bytes(records[position:]), 0, first, stop, cost_max)
@@ -106,9 +89,7 @@ def walk_view(
 
 
 def _walk_long(records: memoryview, position: int, number: int) -> tuple[int, int, int, int]:
-    """Checks one record that is longer than a piece, without a copy of its contents. Returns its end, its timestamp
-    delta, whether it has no key, and its cost.
-    """
+    """Checks a record longer than a piece, without a copy: its end, timestamp delta, whether it lacks a key, cost."""
     try:
         length, position = _number_at(records, position)
         end = position + length
@@ -141,15 +122,16 @@ def _walk_long(records: memoryview, position: int, number: int) -> tuple[int, in
 
 
 def _number_at(records: memoryview, position: int) -> tuple[int, int]:
-    """As `record_codec.varint`, for records that are not in a bytes object."""
+    """As `record_codec.varint`, for a view."""
     value, size = varint(bytes(records[position : position + _VARINT_BYTES_MAX]), 0)
     return value, position + size
 
 
 def is_usual(data: bytes) -> bool:
-    """Whether `data` is one well-formed record of the usual form: a value, with or without a key, no headers, both
-    deltas 0, and lengths of one or two bytes. `walk` checks records of other forms. Batches of one record are usual if
-    latency matters. An odd zigzag number is negative.
+    """Whether `data` is one well-formed record of the usual form, as in batches of one record if latency matters.
+
+    That is: a value, with or without a key, no headers, both deltas 0, and lengths of one or two bytes. Else call
+    `walk`.
     """
     try:
         raw: i64 = data[0]
@@ -213,9 +195,7 @@ def _walk_by_runs(
 
 
 def _walk(data: bytes, position: i64, first: i64, stop: i64, limit: i64) -> tuple[i64, i64, i64, i64, i64, i64]:
-    """Reads varints of one and two bytes inline: most are so short. An odd zigzag number is negative. IndexError at the
-    end of `data`.
-    """
+    """Inlines varints of one and two bytes: most are so short. IndexError at the end of `data`."""
     size: i64 = len(data)
     lowest: i64 = 2**63 - 1
     highest: i64 = -(2**63)
@@ -329,7 +309,7 @@ def _wrong_end(position: int, end: int) -> RemoteProtocolError:
 
 
 def _walk_headers(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
-    """Skips the headers of a record that ends at `end`, beginning with their count."""
+    """Skips headers and their count, up to `end`."""
     count: i64
     length: i64
     count, position = _number(data, position)
@@ -351,7 +331,7 @@ def _walk_headers(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
 
 
 def _number(data: bytes, position: i64) -> tuple[i64, i64]:
-    """Decodes a zigzag varint; returns it and the position after it."""
+    """Zigzag varint, and the position after it."""
     raw: i64 = data[position]
     position += 1
     if raw > 127:
@@ -360,9 +340,7 @@ def _number(data: bytes, position: i64) -> tuple[i64, i64]:
 
 
 def _tail(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
-    """Decodes the rest of a varint whose first byte was `first`, without undoing zigzag; returns it and the position
-    after it. A number of more than _TAIL_BITS becomes _HUGE.
-    """
+    """Rest of a varint after `first`, without undoing zigzag, and the position after it; _HUGE above _TAIL_BITS."""
     raw: i64 = first & 0x7F
     shift: i64 = 7
     byte: i64
@@ -381,13 +359,9 @@ def _tail(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
 
 
 def deltas(data: bytes, position: int, count: int) -> tuple[list[tuple[int, int, bool]], int]:
-    """Returns for each of the `count` records from `position` on: offset delta, timestamp delta, whether it has a key;
-    and the position after the last one.
+    """(offset delta, timestamp delta, has a key) of `count` records, gaps allowed; the position after the last.
 
-    Reads only the beginning of each record, and skips the rest by the record's length.
-
-    Raises:
-        RemoteProtocolError: a record reaches beyond `data`.
+    Reads only the beginning of each record. Raises RemoteProtocolError beyond `data`.
     """
     found: list[tuple[int, int, bool]] = []
     size = len(data)

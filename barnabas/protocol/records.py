@@ -1,10 +1,5 @@
-"""Record batches, format v2: header view, reader and builder, control batches.
-
-Pure functions over bytes and offsets. The layout of the header is in `batch_layout`, the loops over records are in
-`record_codec`. Brokers keep batches opaque and touch only the header; clients, coordinators and tools decode records.
-
-Invariants: malformed input raises RemoteProtocolError and nothing else; lengths and counts are checked before anything
-is allocated. Follows KIP-98 (format, markers), KIP-32 (timestamp types), KIP-82 (headers), KIP-534 (delete horizon).
+"""Record batches v2: header view, reader, builder, control batches (KIP-98, KIP-32, KIP-82, KIP-534).
+Brokers keep batches opaque and touch only the header. Malformed input raises only RemoteProtocolError.
 """
 
 from __future__ import annotations
@@ -65,7 +60,7 @@ _END_TXN_MARKER_RECORD = Struct(">BBBBBhhBhiB")  # the one record of a marker, i
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch in a buffer. Only `batch_length` has been checked."""
+    """Header of a batch in a buffer. Only `batch_length` has been checked."""
 
     base_offset: int
     batch_length: int  # bytes after the length field, ≥ BATCH_LENGTH_MIN
@@ -83,12 +78,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The size of the whole batch with its header, in bytes."""
+        """The whole batch with its header."""
         return self.batch_length + LENGTH_OVERHEAD
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, inclusive. It stays when compaction removes that record."""
+        """Inclusive. It stays when compaction removes that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -98,7 +93,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, wrapped to 0 after 2³¹−1; -1 if there is no sequence."""
+        """Wrapped to 0 after 2³¹−1; -1 without a sequence."""
         if self.base_sequence < 0:
             return -1
         last = self.base_sequence + self.last_offset_delta
@@ -132,7 +127,7 @@ _FIELDS_UP_TO_CRC = BatchHeader._fields.index("attributes")
 
 
 class EncodedRecords(NamedTuple):
-    """The uncompressed records of a batch, one after the other. Their offset deltas are 0 to `count` − 1."""
+    """Uncompressed records with offset deltas 0 to `count` − 1."""
 
     data: Buffer
     record_count: int  # ≥ 1
@@ -141,7 +136,7 @@ class EncodedRecords(NamedTuple):
 
 
 class ControlRecord(NamedTuple):
-    """The key of a control record, with the coordinator epoch where it ends a transaction (else -1)."""
+    """Key of a control record; the coordinator epoch is -1 unless it ends a transaction."""
 
     type: int
     version: int
@@ -149,11 +144,7 @@ class ControlRecord(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Reads the header of the batch at `position`. The batch may be incomplete.
-
-    Raises:
-        RemoteProtocolError: fewer bytes than a header are left, or the length field is below that of an empty batch.
-    """
+    """The batch may be incomplete. Raises RemoteProtocolError for an incomplete header or an illegal length."""
     if len(buffer) - position < HEADER_SIZE or position < 0:
         raise RemoteProtocolError(f"{len(buffer) - position} bytes left, a batch header takes {HEADER_SIZE}")
     header = BatchHeader._make(unpack_header(buffer, position))
@@ -165,11 +156,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the whole batches in a buffer, in order. Stops at an incomplete batch.
-
-    Raises:
-        RemoteProtocolError: a length field is below that of an empty batch.
-    """
+    """Positions and headers of whole batches, in order. Raises RemoteProtocolError for an illegal length."""
     position = 0
     end = len(buffer)
     while end - position >= HEADER_SIZE:
@@ -182,7 +169,7 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the checksum of the batch at `position` is valid; False if the batch is incomplete."""
+    """False if the batch is incomplete."""
     end = position + header.batch_length + LENGTH_OVERHEAD
     if end > len(buffer):
         return False
@@ -191,13 +178,13 @@ def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes the leader's base offset and epoch into a batch in place. The checksum does not cover them."""
+    """Writes the leader's base offset and epoch in place. The checksum does not cover them."""
     pack_base_offset(buffer, position, base_offset)
     pack_leader_epoch(buffer, position + LEADER_EPOCH_OFFSET, leader_epoch)
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Sets LogAppendTime in a batch in place: attribute bit, max timestamp, checksum (KIP-32)."""
+    """Sets attribute bit, max timestamp and checksum in place (KIP-32)."""
     end = position + header.batch_length + LENGTH_OVERHEAD
     pack_attributes(buffer, position + ATTRIBUTES_OFFSET, header.attributes | ATTRIBUTE_LOG_APPEND_TIME)
     pack_max_timestamp(buffer, position + MAX_TIMESTAMP_OFFSET, now_ms)
@@ -214,14 +201,14 @@ def decode_records(
     tail: tuple[Any, ...] = (),
     of_values: Callable[[list[bytes]], list[Any]] | None = None,
 ) -> list[Any]:
-    """Decodes the records of the batch at `position`, including control records. Does not check the checksum.
+    """Decodes the records of the batch at `position`, also control records. Does not check the checksum.
 
-    The records are of `Record`, or of another tuple class that has its fields first and then `tail`. With `of_values` the
-    result is what this returns for the values, unless a value is null or a record has headers.
+    `cls` is a tuple class with the fields of `Record` and then `tail`. With `of_values` the result is what this returns
+    for the values, unless a value is null or a record has headers.
 
     Raises:
-        RemoteProtocolError: the batch is incomplete, of another format, larger than `size_bytes_max` when decompressed, or
-            its records disagree with its header.
+        RemoteProtocolError: the batch is incomplete, of another format, larger than `size_bytes_max` when decompressed,
+            or its records disagree with its header.
     """
     if header is None:
         header = read_header(buffer, position)
@@ -243,11 +230,7 @@ def decode_records(
 
 
 def encode_records(records: Sequence[NewRecord]) -> EncodedRecords:
-    """Encodes records for a batch, without compression.
-
-    Raises:
-        LocalProtocolError: no records.
-    """
+    """Encodes without compression. Raises LocalProtocolError without records."""
     if not records:
         raise LocalProtocolError("a batch needs at least one record")
     base_timestamp = records[0].timestamp
@@ -256,11 +239,7 @@ def encode_records(records: Sequence[NewRecord]) -> EncodedRecords:
 
 
 def encode_values_in_slices(values: Sequence[bytes], timestamp: int) -> Steps[EncodedRecords]:
-    """Encodes values as records without keys, some in each slice.
-
-    Raises:
-        LocalProtocolError: no values.
-    """
+    """Encodes values as records without keys. Raises LocalProtocolError without values."""
     if not values:
         raise LocalProtocolError("a batch needs at least one record")
     parts = []
@@ -285,11 +264,7 @@ def build_batch(
     control: bool = False,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """Builds one batch of the records, with consecutive offsets from `base_offset`.
-
-    Raises:
-        LocalProtocolError: no records, or a codec that does not exist.
-    """
+    """One batch with consecutive offsets from `base_offset`. Raises LocalProtocolError without records or codec."""
     encoded = records if isinstance(records, EncodedRecords) else encode_records(records)
     data, count, base_timestamp, max_timestamp = encoded
     attributes = compression
@@ -327,7 +302,7 @@ def _finish(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
 
 
 def frame_batch(header: BatchHeader, payload: bytes) -> bytearray:
-    """Builds a batch of header fields and encoded, compressed records. Computes the length and the checksum."""
+    """A batch of header fields and encoded, compressed records. Computes the length and the checksum."""
     batch = bytearray(HEADER_SIZE)
     batch += payload
     pack_from_attributes(batch, ATTRIBUTES_OFFSET, *header[_FIELDS_UP_TO_CRC:])
@@ -345,7 +320,7 @@ def build_end_txn_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The control batch that ends a transaction on a partition (KIP-98): 78 bytes, one record, no sequence."""
+    """Control batch that ends a transaction on a partition (KIP-98): 78 bytes, one record, no sequence."""
     batch = bytearray(HEADER_SIZE + _END_TXN_MARKER_RECORD.size)
     pack_from_attributes(
         batch,
@@ -385,7 +360,7 @@ def build_control_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """A control batch of the Raft log: (control type, value) each; no producer (KIP-595, KIP-630, KIP-853)."""
+    """Control batch of the Raft log: (control type, value) each; no producer (KIP-595, KIP-630, KIP-853)."""
     return build_batch(
         [NewRecord(_CONTROL_KEY.pack(0, kind), value, timestamp) for kind, value in records],
         base_offset=base_offset,
@@ -395,11 +370,7 @@ def build_control_batch(
 
 
 def read_control(record: Record) -> ControlRecord:
-    """Reads a record of a control batch.
-
-    Raises:
-        RemoteProtocolError: its key, or the value of an end-of-transaction marker, is too short.
-    """
+    """Raises RemoteProtocolError if the key, or a transaction marker's value, is too short."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         raise RemoteProtocolError(
             f"control record at offset {record.offset} without a key of {_CONTROL_KEY.size} bytes"

@@ -1,7 +1,5 @@
-"""The table of RPCs: keys, versions served and advertised, header versions, and the classes, which are imported on first use.
-
-`API` is the only table: ApiVersions answers, routing and the coverage document are derived from it. It imports no messages:
-`Api.request` and `Api.response` import them on first use, so that a broker loads only the messages that it serves.
+"""RPC table: keys, served and advertised versions, header versions, message classes (imported on first use).
+`API` is the only table: ApiVersions, routing and the coverage document are derived from it.
 """
 
 from __future__ import annotations
@@ -28,15 +26,13 @@ class Api:
     """One RPC.
 
     Attributes:
-        key: its number on the wire.
         name: its name in Kafka, without Request or Response.
         family: module of `protocol.messages` and of `broker.handlers`.
-        versions: versions served, inclusive.
-        advertised: versions in ApiVersions answers, inclusive. They differ from `versions` if clients misinterpret the true range, or
-            if the highest version is not stable in Kafka yet.
-        flexible_since: first flexible version, None if there is none.
-        listeners: the listeners that serve it: "broker" for clients and brokers, "controller" for controllers and their
-            clients, or both.
+        versions: served versions, inclusive.
+        advertised: versions in ApiVersions, inclusive. They differ if clients misinterpret the true range, or if the
+            highest version is not stable in Kafka yet.
+        flexible_since: first flexible version or None.
+        listeners: "broker" for clients and brokers, "controller" for controllers and their clients, or both.
     """
 
     key: int
@@ -53,7 +49,7 @@ class Api:
 
     @property
     def stable(self) -> bool:
-        """Whether every version served is advertised."""
+        """Whether every served version is advertised."""
         return self.advertised[1] >= self.versions[1]
 
     @cached_property
@@ -69,7 +65,6 @@ class Api:
         return cast("type[Message]", getattr(family, self.name + suffix))
 
     def serves(self, version: int) -> bool:
-        """Whether requests of `version` are decoded."""
         return self.versions[0] <= version <= self.versions[1]
 
     def is_flexible(self, version: int) -> bool:
@@ -156,7 +151,7 @@ API: dict[int, Api] = {
 }
 
 
-# Requests that change nothing which outlasts their connection: not worth serving once the client has left.
+# Requests without lasting effect: not worth serving once the client has left.
 READS = frozenset(
     key
     for key, api in API.items()
@@ -167,11 +162,7 @@ READS = frozenset(
 
 
 def api_of(api_key: int) -> Api:
-    """The RPC of a key.
-
-    Raises:
-        LocalProtocolError: there is none. Look up the key of a peer with `API.get`.
-    """
+    """Raises LocalProtocolError for an unknown key. Look up the key of a peer with `API.get`."""
     api = API.get(api_key)
     if api is None:
         raise LocalProtocolError(f"no RPC has the key {api_key}")
@@ -179,16 +170,10 @@ def api_of(api_key: int) -> Api:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """The header version of a request: 2 for flexible versions, else 1.
-
-    This includes versions that are not served: an ApiVersions request of an unknown higher version has header version 2.
-    """
+    """2 for flexible versions, else 1; also of versions that are not served, as in ApiVersions."""
     return 2 if api_of(api_key).is_flexible(version) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """The header version of a response: 1 for flexible versions, else 0.
-
-    ApiVersions responses always have 0, because the client does not know the broker's versions yet (KIP-511).
-    """
+    """1 for flexible versions, else 0. ApiVersions always has 0: the client knows no versions yet (KIP-511)."""
     return 1 if api_key != API_VERSIONS_KEY and api_of(api_key).is_flexible(version) else 0

@@ -1,8 +1,4 @@
-"""The client side of SASL: a conversation for each mechanism, without I/O.
-
-A conversation is used once. `work` is a computation that takes longer than a turn of the loop; a shell may run it in a thread.
-Follows RFC 4616 (PLAIN), RFC 7628 and KIP-255, KIP-342 (OAUTHBEARER); `scram.py` has SCRAM.
-"""
+"""SASL clients: a conversation for PLAIN and OAUTHBEARER, without I/O (RFC 4616, RFC 7628, KIP-255, KIP-342)."""
 
 from __future__ import annotations
 
@@ -20,11 +16,7 @@ _STATUS_LENGTH_MAX: Final = 500
 
 
 class SaslFailed(BarnabasError):
-    """Authentication failed. The text names the mechanism and says what the broker answered, never a secret.
-
-    Attributes:
-        code: the error code of the broker; None if this side refused.
-    """
+    """Authentication failed. The text never contains a secret. `code`: the broker's error; None if this side rejected."""
 
     def __init__(self, text: str, code: ErrorCode | None = None) -> None:
         self.code = code
@@ -36,7 +28,7 @@ class SaslClient(Protocol):
 
     @property
     def mechanism(self) -> str:
-        """The name of the mechanism, as in SaslHandshake."""
+        """As in SaslHandshake."""
         ...
 
     def start(self) -> bytes:
@@ -44,23 +36,16 @@ class SaslClient(Protocol):
         ...
 
     def step(self, challenge: bytes) -> bytes | None:
-        """The answer to a message of the broker; None: the conversation is complete. Raises SaslFailed."""
+        """The response to a challenge; None: complete. Raises SaslFailed."""
         ...
 
     def work(self, challenge: bytes | None) -> Callable[[], None] | None:
-        """What `step` would compute with this message, or `start` without one, for longer than a turn of the loop; None if it is quick.
-
-        It raises nothing: what fails there, `step` or `start` raises.
-        """
+        """Slow computation of `step` or `start` (no challenge), for a thread; None if quick. Errors appear in `step`."""
         ...
 
 
 class PlainClient:
-    """PLAIN (RFC 4616): user name and password in one message. Use it over TLS only.
-
-    Raises:
-        SaslFailed: the user name or the password is empty or contains a null character.
-    """
+    """PLAIN (RFC 4616), over TLS only. Raises SaslFailed if a name or password is empty or contains a null character."""
 
     mechanism = "PLAIN"
 
@@ -81,11 +66,7 @@ class PlainClient:
 
 
 class OAuthBearerClient:
-    """OAUTHBEARER (RFC 7628, KIP-255): a token, and extensions (KIP-342).
-
-    Raises:
-        SaslFailed: the token or an extension cannot be sent.
-    """
+    """OAUTHBEARER (RFC 7628, KIP-255) with extensions (KIP-342). Raises SaslFailed if one cannot be sent."""
 
     mechanism = "OAUTHBEARER"
 
@@ -121,7 +102,7 @@ class OAuthBearerClient:
 
 
 def _status(challenge: bytes) -> str:
-    """The status in the JSON text with which a broker refuses a token."""
+    """The status in a broker's JSON error."""
     import json  # here, because only a refused token needs it
 
     try:

@@ -1,20 +1,11 @@
-"""The declaration engine: one typed class per message, for all its versions, and its codecs.
+"""Message declarations: one typed class per message for all versions, and its codecs (KIP-482, KIP-893).
 
     @message(api_key=12, versions=(0, 4), flexible_since=4)
-    class HeartbeatRequest(Message):
-        group_id: str = field(String)
-        generation_id: int = field(Int32)
-        member_id: str = field(String)
-        group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
+    class HeartbeatRequest(Message): group_id: str = field(String) generation_id: int = field(Int32) member_id: str =
+    field(String) group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
 
-Classes have slots, keyword construction, equality by value, and a default for every field, so `HeartbeatRequest()` works. A
-declaration gives the plain `construct` struct (`construct_of`) and, on first use, straight-line Python for each (message, version)
-and direction (`codegen`). A declaration is cheap: it generates no code and does not import `construct`.
-
-A field that a version does not have is not sent, whatever its value, and has its default after decoding. Unknown tagged
-fields are skipped. Bytes after the last field are ignored, as in Kafka.
-
-Follows KIP-482 (flexible versions, tagged fields) and KIP-893 (nullable structs).
+A field that a version lacks is not sent and has its default after decoding. Unknown tagged fields and bytes after the
+last field are ignored, as in Kafka. Codecs are generated on first use (`codegen`).
 """
 
 from __future__ import annotations
@@ -46,7 +37,7 @@ _PREFIX = Layout(">h")
 
 
 class Struct:
-    """Base of every declared class: keyword construction, equality and representation from its fields."""
+    """Base of declared classes: slots, keyword construction, equality and representation, a default for every field."""
 
     __slots__ = ()
 
@@ -78,9 +69,9 @@ class Message(Struct):
     """Base of requests, responses and headers.
 
     Attributes:
-        API_KEY: number of the RPC; -1 for headers.
-        VERSIONS: first and last version declared, inclusive.
-        FLEXIBLE_SINCE: first flexible version, None if there is none.
+        API_KEY: -1 for headers.
+        VERSIONS: first and last declared version, inclusive.
+        FLEXIBLE_SINCE: first flexible version or None.
     """
 
     __slots__ = ()
@@ -95,7 +86,7 @@ class RecordMessage(Struct):
 
     Attributes:
         PREFIX: None if the prefix is the version; else the number of the record type, as in keys of coordinator topics.
-        API_KEY: number of the record type in `__cluster_metadata`, -1 elsewhere.
+        API_KEY: record type in `__cluster_metadata`, -1 elsewhere.
     """
 
     __slots__ = ()
@@ -162,7 +153,7 @@ def field(
         since, until: versions that have the field, inclusive; until None means the last version.
         nullable_since: first version in which null is legal.
         default: Kafka's default; without it 0, False, "", b"", an empty list, an empty struct, or the nil uuid.
-        tag: number of a tagged field, which is tagged from `tag_since` on (default: `since`).
+        tag: number of a tagged field, tagged from `tag_since` on (default: `since`).
         compact: False keeps the classic length in flexible versions.
     """
     if default is _MISSING:
@@ -183,8 +174,6 @@ def field(
 def message(
     *, api_key: int = -1, versions: tuple[int, int], flexible_since: int | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """Declares a request, response or header."""
-
     def declare(cls: type[T]) -> type[T]:
         return _declare(cls, Message, {"API_KEY": api_key, "VERSIONS": versions, "FLEXIBLE_SINCE": flexible_since})
 
@@ -210,7 +199,6 @@ def record(
 
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """Declares a struct nested in messages; its versions are those of the message around it."""
     return _declare(cls, Struct, {})
 
 
@@ -238,12 +226,10 @@ def _declare(cls: type[T], base: type[Struct], attributes: dict[str, Any]) -> ty
 
 
 def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
-    """Decodes one message of `version` that starts at `offset`.
-
-    Records fields are views of `buffer`, valid as long as it is.
+    """Decodes one message at `offset`. Records fields are views of `buffer`.
 
     Raises:
-        RemoteProtocolError: the bytes are not such a message, or hold more than `limits.DECODED_ELEMENTS_MAX` elements.
+        RemoteProtocolError: malformed, or more than `limits.DECODED_ELEMENTS_MAX` elements.
         LocalProtocolError: `cls` has no such version; the caller checks a peer's version before.
     """
     declared: Any = cls
@@ -256,14 +242,14 @@ def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
 
 
 def decode_in_slices(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> Generator[int, None, T]:
-    """Decodes one message as `decode` does, with a yield after about every 20 microseconds."""
+    """As `decode`, with a yield after about every 20 microseconds."""
     declared: Any = cls
     decoded: tuple[T, int] = yield from declared._SLICED_DECODERS[version](buffer, offset)
     return decoded[0]
 
 
 def decode_beginning(cls: type[T], buffer: Buffer, version: int, offset: int) -> T:
-    """Decodes a message that may be cut off: it has the elements whose first field is there. Tagged fields have their defaults."""
+    """Decodes a truncated message: elements whose first field is complete; tagged fields have their defaults."""
     found = cls()
     try:
         _Beginning(buffer, version, flexible(cls, version), offset).read_fields(found, [])
@@ -279,7 +265,7 @@ class _Beginning:
         self._buffer, self._version, self._compact, self._position = buffer, version, compact, position
 
     def read_fields(self, target: Any, elements: list[Any]) -> None:
-        """Reads the fields of `target`, and appends it to `elements` after its first one."""
+        """Appends `target` to `elements` after its first field."""
         for number, each in enumerate(present(type(target), self._version)):
             self._read(target, each.name, each.wire, each.nullable(self._version))
             if number == 0:
@@ -332,30 +318,21 @@ class _Beginning:
 
 
 def encode(msg: Any, version: int) -> bytes:
-    """Encodes a message.
-
-    Raises:
-        LocalProtocolError: no such version, or a value that the version cannot carry (None where null is not allowed, a
-            number or length out of range, a wrong type).
-    """
+    """Raises LocalProtocolError for an unknown version or a value that the version cannot carry."""
     out = bytearray()
     msg._ENCODERS[version](out, msg)
     return bytes(out)
 
 
 def encode_parts(msg: Any, version: int, head: bytearray | None = None) -> list[Buffer]:
-    """Encodes a message as buffers for `writelines`: Records of 4 KiB and more are passed by reference.
-
-    Args:
-        head: the bytes before the message (frame length, header); they begin the first part.
-    """
+    """As buffers for `writelines`, long records by reference. `head`: bytes before the message, in the first part."""
     parts: list[Buffer] = []
     parts.append(msg._PARTS[version](bytearray() if head is None else head, msg, parts))
     return parts
 
 
 def encode_in_slices(msg: Any, version: int, head: bytearray | None = None) -> Generator[int, None, list[Buffer]]:
-    """Encodes a message as `encode_parts` does, with a yield after about every 20 microseconds."""
+    """As `encode_parts`, with a yield after about every 20 microseconds."""
     parts: list[Buffer] = []
     encoder = msg._SLICED_ENCODERS[version]
     last = yield from encoder(bytearray() if head is None else head, msg, parts)
@@ -364,20 +341,20 @@ def encode_in_slices(msg: Any, version: int, head: bytearray | None = None) -> G
 
 
 class Codec(Protocol[T]):
-    """Both directions of one (message, version). All errors as in `encode` and `decode`."""
+    """Both directions of one (message, version). Errors as in `encode` and `decode`."""
 
     def encode(self, msg: T) -> bytes: ...
 
     def encode_into(self, out: bytearray, msg: T) -> None:
-        """Appends the message to `out`. Bytes that were appended before an error stay."""
+        """Bytes that were appended before an error stay."""
 
     def decode(self, buffer: Buffer, pos: int = 0) -> tuple[T, int]:
-        """The message at `pos` and the position after it. Raises LargeMessage if a request must be decoded in slices."""
+        """The message and the position after it. Raises LargeMessage if a request must be decoded in slices."""
         ...
 
 
 class _Codec:
-    """Has the generated functions as `decode` and `encode_into`, which are generated on first use."""
+    """`decode` and `encode_into` are generated on first use."""
 
     __slots__ = ("_cls", "_version", "decode", "encode_into")
 
@@ -400,11 +377,7 @@ _CODECS: Final[dict[tuple[type, int], _Codec]] = {}  # all that were asked for
 
 
 def codec(cls: type[T], version: int) -> Codec[T]:
-    """Both directions of one (message, version), each generated on first use.
-
-    Raises:
-        LocalProtocolError: no such version.
-    """
+    """Raises LocalProtocolError for an unknown version."""
     made = _CODECS.get((cls, version))
     if made is None:
         flexible(cls, version)
@@ -413,14 +386,14 @@ def codec(cls: type[T], version: int) -> Codec[T]:
 
 
 def construct_of(cls: type, version: int) -> Any:
-    """The plain `construct` struct of one (message, version): the readable reference for tests of generated code."""
+    """The plain `construct` struct: the readable reference for tests of generated code."""
     from barnabas.protocol import construct_view  # construct takes 0.1 s to import and serves no request
 
     return construct_view.struct_of(cls, version)
 
 
 def encode_versioned(rec: Any, version: int) -> bytes:
-    """Encodes a record of an internal topic after its two-byte prefix. Errors as in `encode`."""
+    """Encodes an internal topic's record after its two-byte prefix. Errors as in `encode`."""
     prefix: int | None = rec.PREFIX
     out = bytearray(_PREFIX.pack(version if prefix is None else prefix))
     rec._ENCODERS[version](out, rec)
@@ -428,11 +401,7 @@ def encode_versioned(rec: Any, version: int) -> bytes:
 
 
 def decode_versioned(cls: type[T], buffer: Buffer) -> T:
-    """Decodes a record of an internal topic by its two-byte prefix.
-
-    Raises:
-        RemoteProtocolError: the record is incomplete, malformed, of another record type or of an undeclared version.
-    """
+    """Decodes a record by its two-byte prefix. Raises RemoteProtocolError for another type or undeclared version."""
     if len(buffer) < 2:
         raise RemoteProtocolError(f"{cls.__name__}: {len(buffer)} bytes are too short for the two-byte prefix")
     (number,) = _PREFIX.unpack_from(buffer, 0)

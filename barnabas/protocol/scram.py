@@ -1,9 +1,5 @@
-"""The client side of SCRAM-SHA-256 and SCRAM-SHA-512, without I/O.
-
-Invariants: the broker's signature is checked, so a server without the password is noticed. Iterations are bounded on both sides:
-few would weaken the password, many would stop the client. As in Kafka, names and passwords are UTF-8 without SASLprep.
-`ScramKeys` keeps the keys of the last salts, so that the connections of one client compute them once.
-Follows RFC 5802, RFC 7677, KIP-84, KIP-48 (extension `tokenauth`).
+"""SCRAM-SHA-256 and SCRAM-SHA-512 clients, without I/O (RFC 5802, RFC 7677, KIP-84).
+Names and passwords are UTF-8 without SASLprep, as in Kafka.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ class _Keys(NamedTuple):
 
 
 class ScramKeys:
-    """The password of one user, and the keys that were computed from it."""
+    """A user's password and its derived keys of the last salts: connections of a client compute them once."""
 
     def __init__(self, mechanism: str, password: str) -> None:
         self.hash = SCRAM_MECHANISMS[mechanism]
@@ -44,7 +40,7 @@ class ScramKeys:
         return (salt, iterations) in self._kept
 
     def get(self, salt: bytes, iterations: int) -> _Keys:
-        """Client key and server key. Takes about 0.6 µs for each iteration, if they are not known. Threads may call it."""
+        """Client key and server key, in about 0.6 µs an iteration if not cached. Thread-safe."""
         found = self._kept.get((salt, iterations))
         if found is None:
             salted = hashlib.pbkdf2_hmac(self.hash, self._password, salt, iterations)
@@ -65,14 +61,14 @@ class _ServerFirst(NamedTuple):
 
 
 class ScramClient:
-    """One conversation.
+    """One conversation. It verifies the broker's signature, so a server without the password is detected.
 
     Args:
         mechanism: a name of SCRAM_MECHANISMS.
         username: the user, or the id of a delegation token.
         keys: of the user's password, or of the token's HMAC in base64.
         nonce: random, printable and without commas.
-        token: whether user name and password are those of a delegation token (KIP-48).
+        token: user name and password are those of a delegation token (KIP-48).
     """
 
     def __init__(self, mechanism: str, username: str, keys: ScramKeys, nonce: str, *, token: bool = False) -> None:
@@ -141,7 +137,7 @@ class ScramClient:
             raise self._broken("its signature is wrong: it does not know the password of this user")
 
     def _fields(self, challenge: bytes, *names: bytes) -> list[str]:
-        """The values of the attributes with which a message begins; what follows them are extensions."""
+        """Values of the first attributes of a message; extensions follow them."""
         if len(challenge) > _MESSAGE_BYTES_MAX:
             raise self._broken(f"it has more than {_MESSAGE_BYTES_MAX} bytes")
         parts = challenge.split(b",")

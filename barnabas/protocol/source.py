@@ -1,4 +1,4 @@
-"""Parts of the code generators for both directions: the source of one function, and statements for defaults."""
+"""Source code of one generated function: lines, constants and default statements, for both directions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ _LAYOUTS: dict[str, struct.Struct] = {}
 
 
 def flexible(cls: type[Any], version: int) -> bool:
-    """Whether `version` of a message is flexible.
-
-    Raises:
-        LocalProtocolError: the message has no such version.
-    """
+    """Raises LocalProtocolError for an unknown version."""
     first, last = cls.VERSIONS
     since: int | None = cls.FLEXIBLE_SINCE
     if not first <= version <= last:
@@ -33,7 +29,7 @@ def layout_of(codes: str) -> struct.Struct:
 
 
 def work_of(element: Any) -> int:
-    """The work for one element of an array, compared with a number; elements of arrays in it count as they come."""
+    """Relative work for one array element; nested elements count separately."""
     if isinstance(element, Wire):
         return 1
     fields: tuple[Field, ...] = element.FIELDS
@@ -41,11 +37,7 @@ def work_of(element: Any) -> int:
 
 
 def default_statements(target: str, f: Field, constant: Callable[[str, Any], str]) -> list[str]:
-    """Statements that set `target` to a field's default. Nested structs are created in line, which is faster than a call.
-
-    Args:
-        constant: assigns a global name with a prefix to a value in the generated function.
-    """
+    """Statements that set `target` to a field's default. `constant` names a value in the generated function."""
     default = f.default
     if default is None or not isinstance(f.wire, (Array, type)):
         if default is None or isinstance(default, (bool, int, str, bytes)):
@@ -62,7 +54,7 @@ def default_statements(target: str, f: Field, constant: Callable[[str, Any], str
 
 
 class Source:
-    """The lines of one generated function, and its constants."""
+    """Lines of one generated function, and its constants."""
 
     def __init__(self, cls: type[Any], version: int) -> None:
         self.cls = cls
@@ -77,12 +69,10 @@ class Source:
         self.lines.append(" " * self.indent + text)
 
     def fresh(self, prefix: str) -> str:
-        """A new local name."""
         self._names += 1
         return f"{prefix}{self._names}"
 
     def constant(self, prefix: str, value: Any) -> str:
-        """A global name for `value`."""
         for name, held in self.namespace.items():
             if held is value and name.startswith(prefix):
                 return name

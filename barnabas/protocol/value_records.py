@@ -1,8 +1,5 @@
-"""Encodes many records of values, or of keys and values, several times as fast as `record_codec.encode`: for lines of text.
-
-All records get one timestamp and no headers. Apart from its key and its value such a record has a prefix that depends on their
-lengths, and its offset delta. The prefixes come from a table, and the parts of all records are joined in one call, so that no
-Python code runs for a single record. Not compiled: the loops are inside the interpreter already.
+"""Fast encoder for many records with one timestamp and no headers, such as lines of text.
+Prefixes come from a table and all parts are joined in one call: no Python code runs for a single record.
 """
 
 from __future__ import annotations
@@ -22,10 +19,7 @@ _KEPT_MAX: Final = 4_096  # lengths of values that a table remembers
 
 
 class _Before(dict[int, bytes]):
-    """What precedes the offset delta, by the length of the value, for deltas of `delta_size` bytes.
-
-    It begins with the header count of the record before, which is 0.
-    """
+    """Bytes before the offset delta by value length, from the previous record's header count (0) on."""
 
     def __init__(self, delta_size: int) -> None:
         super().__init__()
@@ -41,7 +35,7 @@ class _Before(dict[int, bytes]):
 
 
 class _After(dict[int, bytes]):
-    """What is between the offset delta and the value, by the length of the value: a null key and that length."""
+    """Bytes between offset delta and value, by value length: a null key and that length."""
 
     def __missing__(self, length: int) -> bytes:
         found = b"\x01" + encode_varint(length)
@@ -51,7 +45,7 @@ class _After(dict[int, bytes]):
 
 
 class _Prefix(dict[int, bytes]):
-    """What precedes the offset delta, by the size of the rest of the body after it; `delta_size` as above."""
+    """Bytes before the offset delta, by the size of the body after it; `delta_size` as above."""
 
     def __init__(self, delta_size: int) -> None:
         super().__init__()
@@ -66,7 +60,7 @@ class _Prefix(dict[int, bytes]):
 
 
 class _Length(dict[int, bytes]):
-    """The varint of a length."""
+    """Varint of a length."""
 
     def __missing__(self, length: int) -> bytes:
         found = encode_varint(length)
@@ -85,14 +79,7 @@ _deltas: list[bytes] = [bytes((delta << 1,)) for delta in range(64)]  # varints 
 
 
 def encode_values(values: Sequence[bytes], timestamp: int) -> EncodedRecords:
-    """Encodes one record for each value, as `encode_records` would.
-
-    Args:
-        timestamp: of every record, ms since the Unix epoch.
-
-    Raises:
-        LocalProtocolError: no values.
-    """
+    """As `encode_records`, one timestamp in ms since the Unix epoch. Raises LocalProtocolError without values."""
     count = len(values)
     if not count:
         raise LocalProtocolError("a batch needs at least one record")
@@ -115,14 +102,7 @@ def encode_values(values: Sequence[bytes], timestamp: int) -> EncodedRecords:
 
 
 def encode_pairs(keys: Sequence[bytes], values: Sequence[bytes], timestamp: int) -> EncodedRecords:
-    """Encodes one record for each key and its value, as `encode_records` would.
-
-    Args:
-        timestamp: of every record, ms since the Unix epoch.
-
-    Raises:
-        LocalProtocolError: no records.
-    """
+    """As `encode_values`, with a key for each value."""
     count = len(values)
     if not count:
         raise LocalProtocolError("a batch needs at least one record")

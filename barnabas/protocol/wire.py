@@ -1,10 +1,5 @@
 """Wire types and fields: the elements of message declarations.
-
-A `Wire` describes the encoding of one value. A `Field` adds the versions in which it exists, may be null, or is tagged
-(KIP-482). `Array` has elements of wire types or declared structs. `codegen` and `construct_view` decide for each version whether
-lengths are compact (flexible versions); both use `present()` and `tagged()`.
-
-Every struct class has its fields, in wire order, in `FIELDS`.
+`present()` and `tagged()` give a version's fields; lengths are compact in flexible versions (KIP-482).
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ ZERO_UUID = bytes(16)
 
 
 class Wire(Generic[T]):
-    """The encoding of a value of type T. `default` is the default of a field of this type, unless its declaration has another one."""
+    """Encoding of a value of type T. `default` applies unless the declaration has another one."""
 
     __slots__ = ("default", "name")
 
@@ -33,7 +28,7 @@ class Wire(Generic[T]):
 
 
 class Fixed(Wire[T]):
-    """A value of fixed width: `code` is its big-endian `struct` code, `size` its bytes."""
+    """A fixed-width value: big-endian `struct` code and size in bytes."""
 
     __slots__ = ("code", "size")
 
@@ -44,25 +39,25 @@ class Fixed(Wire[T]):
 
 
 class Text(Wire[str]):
-    """UTF-8 after its length in bytes: int16, or a compact length."""
+    """UTF-8 after its length in bytes: int16, or compact."""
 
     __slots__ = ()
 
 
 class Blob(Wire[bytes]):
-    """Bytes after their length: int32, or a compact length. Decoded to a copy."""
+    """Bytes after their length: int32, or compact. Decoded to a copy."""
 
     __slots__ = ()
 
 
 class RecordsView(Wire[Buffer | None]):
-    """Record batches: the same encoding as Blob, decoded to a view of the received buffer, encoded from any buffer without a copy."""
+    """Record batches: encoded as Blob, decoded to a view of the received buffer, without copies."""
 
     __slots__ = ()
 
 
 class Array(Wire[list[T]]):
-    """Elements after their count: int32, or a compact count. `element` is a wire type or a declared struct."""
+    """Elements after their count: int32, or compact. `element` is a wire type or a declared struct."""
 
     __slots__ = ("element",)
 
@@ -89,10 +84,10 @@ Records = RecordsView("Records", None)
 
 
 class Field:
-    """One field of a struct over all its versions; bounds are inclusive, `None` means without bound.
+    """One field of a struct over all its versions; bounds are inclusive, None means without bound.
 
     Attributes:
-        name: attribute name, snake_case of the name in Kafka's schema.
+        name: snake_case of the name in Kafka's schema.
         wire: a Wire, or the class of a nested struct.
         since, until: versions that carry the field.
         nullable_since: first version in which it may be null, None for never.
@@ -126,15 +121,14 @@ class Field:
         self.compact = compact
 
     def in_version(self, version: int) -> bool:
-        """Whether the field is on the wire in this version, in line or tagged."""
+        """Whether the field is on the wire, in line or tagged."""
         return self.since <= version and (self.until is None or version <= self.until)
 
     def is_tagged(self, version: int) -> bool:
-        """Whether the field, if present, is a tagged one in this version."""
+        """Whether the field, if present, is tagged."""
         return self.tag is not None and version >= self.tag_since
 
     def nullable(self, version: int) -> bool:
-        """Whether null is a legal value in this version."""
         return self.nullable_since is not None and version >= self.nullable_since
 
     def has_mutable_default(self) -> bool:
@@ -143,19 +137,19 @@ class Field:
 
 
 def present(cls: type[Any], version: int) -> list[Field]:
-    """The fields that are in line in this version, in wire order."""
+    """The fields in line, in wire order."""
     fields: tuple[Field, ...] = cls.FIELDS
     return [f for f in fields if f.in_version(version) and not f.is_tagged(version)]
 
 
 def tagged(cls: type[Any], version: int) -> list[Field]:
-    """The tagged fields of this version, in the order of their tags, which is the order on the wire."""
+    """The tagged fields, in wire order (by tag)."""
     fields: tuple[Field, ...] = cls.FIELDS
     return sorted((f for f in fields if f.in_version(version) and f.is_tagged(version)), key=lambda f: f.tag or 0)
 
 
 def smallest(wire: Any, version: int, flexible: bool) -> int:
-    """The smallest size of a value of `wire` in bytes. It limits a count before memory is allocated."""
+    """Smallest size in bytes of a value of `wire`. It limits a count before memory is allocated."""
     if isinstance(wire, Fixed):
         return wire.size
     if isinstance(wire, Text):

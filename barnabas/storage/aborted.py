@@ -1,11 +1,5 @@
-"""Aborted transactions of a segment: Kafka's .txnindex.
-
-An entry is 34 bytes: version int16 (0), producer id, first offset, last offset (of the marker), and the last stable offset
-after the marker was appended, int64 each.
-
-Invariants: entries are in the order of their markers, so `last_offset` and `last_stable_offset` never decrease. The entry of a
-transaction is in the segment of its marker, even if the transaction began in an earlier segment.
-Follows KIP-98.
+"""Aborted transactions of a segment: Kafka's .txnindex (KIP-98), in the order of their markers.
+Each entry is in the segment of its marker, even if the transaction began in an earlier one.
 """
 
 from __future__ import annotations
@@ -29,12 +23,11 @@ class AbortedTxn(NamedTuple):
 
 
 def encode_aborted(entries: Iterable[AbortedTxn]) -> bytes:
-    """The bytes of a .txnindex file."""
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 def decode_aborted(data: bytes, base_offset: int) -> list[AbortedTxn] | None:
-    """Reads a .txnindex file; None if it is damaged and must be rebuilt."""
+    """None if the file is damaged and must be rebuilt."""
     if len(data) % ENTRY_SIZE:
         return None
     entries: list[AbortedTxn] = []

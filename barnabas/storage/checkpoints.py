@@ -1,10 +1,5 @@
-"""The small text files of a data directory, in Kafka's formats.
-
-Functions that parse and format text, with readers and writers over a Disk: the offset checkpoints (recovery point,
-high watermark, log start, cleaner), leader-epoch-checkpoint, partition.metadata, meta.properties and .kafka_cleanshutdown.
-
-Invariants: a file that does not parse completely raises MalformedCheckpoint and never gives a partial result. The caller handles
-the error.
+"""Checkpoint files of a data directory, in Kafka's text formats.
+A file that does not parse completely raises MalformedCheckpoint: no partial results.
 """
 
 from __future__ import annotations
@@ -41,16 +36,12 @@ class MalformedCheckpoint(BarnabasError):
 
 
 def encode_uuid(uuid: bytes) -> str:
-    """Formats 16 bytes as Kafka formats ids: 22 characters of URL-safe base64."""
+    """16 bytes as Kafka formats ids: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def decode_uuid(text: str) -> bytes:
-    """The reverse of `encode_uuid`.
-
-    Raises:
-        ValueError: not 22 characters of base64.
-    """
+    """Raises ValueError if `text` is not 22 characters of base64."""
     try:
         uuid = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:
@@ -61,7 +52,7 @@ def decode_uuid(text: str) -> bytes:
 
 
 def _lines(data: bytes, what: str) -> list[str]:
-    """The entry lines of a checkpoint, which follow a version line and a count line. Each must end with a newline."""
+    """The entries after the version line and the count line. Each must end with a newline."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -76,31 +67,25 @@ def _lines(data: bytes, what: str) -> list[str]:
 
 
 def format_lines(lines: Sequence[str]) -> bytes:
-    """The text of a checkpoint with these entries."""
     return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The text of an offset checkpoint: lines of topic, partition, offset."""
+    """Lines of topic, partition, offset."""
     return format_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
 def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Writes one of the four offset checkpoints durably. Blocks until then: only for a start and a stop."""
+    """Writes durably and blocks: only for start and stop."""
     disk.replace(name, format_offsets(offsets))
 
 
 def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:
-    """Reads an offset checkpoint; empty if there is none.
-
-    Raises:
-        MalformedCheckpoint: the file is damaged. The caller may use an empty map of recovery points: then everything is recovered.
-    """
+    """Empty without a file. Raises MalformedCheckpoint; without recovery points the caller recovers everything."""
     offsets: dict[TopicPartition, int] = {}
     data = disk.read(name) if disk.exists(name) else None
-    if data is None or (
-        not data and name == CLEANER_OFFSET_CHECKPOINT
-    ):  # Kafka creates the cleaner's file without a byte
+    # Kafka creates the cleaner's file without a byte
+    if data is None or (not data and name == CLEANER_OFFSET_CHECKPOINT):
         return offsets
     for line in _lines(data, name):
         try:
@@ -112,27 +97,20 @@ def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:
 
 
 class LogSize(NamedTuple):
-    """Bytes of all .log files and of all .txnindex files of one log."""
+    """Bytes of a log's .log files and of its .txnindex files."""
 
     log_bytes: int
     aborted_bytes: int
 
 
 def format_log_sizes(broker_epoch: int, sizes: Mapping[TopicPartition, LogSize]) -> bytes:
-    """The text of log-size-checkpoint: a line with the broker epoch of a clean stop, then lines of topic, partition and sizes.
-
-    The broker epoch ties the file to the clean-shutdown file: another stop, also one of Kafka, has another broker epoch.
-    """
+    """log-size-checkpoint: the broker epoch of a clean stop, then lines of topic, partition and sizes."""
     lines = [f"{topic} {partition} {' '.join(map(str, size))}" for (topic, partition), size in sizes.items()]
     return format_lines([str(broker_epoch), *lines])
 
 
 def read_log_sizes(disk: Disk, broker_epoch: int) -> dict[TopicPartition, LogSize]:
-    """The sizes of the logs at the clean stop with that broker epoch; empty if the file is missing or of another stop.
-
-    Raises:
-        MalformedCheckpoint: the file is damaged.
-    """
+    """Empty if the file is missing or of a stop with another broker epoch. Raises MalformedCheckpoint."""
     if broker_epoch < 0 or not disk.exists(LOG_SIZE_CHECKPOINT):
         return {}
     lines = _lines(disk.read(LOG_SIZE_CHECKPOINT), LOG_SIZE_CHECKPOINT)
@@ -149,12 +127,12 @@ def read_log_sizes(disk: Disk, broker_epoch: int) -> dict[TopicPartition, LogSiz
 
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """The text of leader-epoch-checkpoint: lines of epoch and start offset."""
+    """leader-epoch-checkpoint: lines of epoch and start offset."""
     return format_lines([f"{epoch} {start}" for epoch, start in entries])
 
 
 def parse_epochs(data: bytes) -> list[tuple[int, int]]:
-    """Reads leader-epoch-checkpoint. Raises MalformedCheckpoint if it is damaged or its entries do not increase."""
+    """Raises MalformedCheckpoint if the file is damaged or its entries do not increase."""
     entries: list[tuple[int, int]] = []
     for line in _lines(data, LEADER_EPOCH_CHECKPOINT):
         try:
@@ -168,12 +146,11 @@ def parse_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:
-    """The text of partition.metadata: the id of the topic to which a folder belongs."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
 def parse_partition_metadata(data: bytes) -> bytes:
-    """Reads the topic id of partition.metadata. Raises MalformedCheckpoint."""
+    """The topic id. Raises MalformedCheckpoint."""
     try:
         version, topic = data.decode().rstrip("\n").split("\n")
         if version.strip() != "version: 0" or not topic.startswith("topic_id:"):
@@ -197,11 +174,7 @@ def _property_value(text: str) -> str:
 
 
 def read_meta_properties(disk: Disk) -> MetaProperties | None:
-    """Reads meta.properties version 1; None if there is none.
-
-    Raises:
-        MalformedCheckpoint: the file has another version, or a property is missing.
-    """
+    """None without a file. Raises MalformedCheckpoint for another version or a missing property."""
     if not disk.exists(META_PROPERTIES):
         return None
     properties: dict[str, str] = {}
@@ -218,7 +191,6 @@ def read_meta_properties(disk: Disk) -> MetaProperties | None:
 
 
 def write_meta_properties(disk: Disk, meta: MetaProperties) -> None:
-    """Writes meta.properties version 1, durably."""
     lines = [
         "#",
         f"cluster.id={meta.cluster_id}",
@@ -231,14 +203,14 @@ def write_meta_properties(disk: Disk, meta: MetaProperties) -> None:
 
 
 def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
-    """Writes the mark of a clean stop. Call it last: every log is closed, synced and has a producer snapshot at its end."""
+    """Call it last: every log is closed, synced and has a producer snapshot at its end."""
     disk.replace(
         CLEAN_SHUTDOWN_FILE, json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
     )
 
 
 def read_clean_shutdown(disk: Disk) -> int | None:
-    """The broker epoch in the mark of a clean stop; -1 if it holds none, None without a mark."""
+    """The broker epoch of a clean stop: -1 if the file lacks it, None without a file."""
     if not disk.exists(CLEAN_SHUTDOWN_FILE):
         return None
     try:
@@ -249,9 +221,9 @@ def read_clean_shutdown(disk: Disk) -> int | None:
 
 
 def take_clean_shutdown(disk: Disk) -> int | None:
-    """Removes the mark of a clean stop. Returns its broker epoch (-1 if it holds none), None if the stop was not clean.
+    """Removes the file and returns as `read_clean_shutdown`.
 
-    Call it before any log is written: a mark that reappears after a power loss would declare torn files valid.
+    Call it before any log is written: a file that reappears after a power loss would declare torn logs valid.
     """
     epoch = read_clean_shutdown(disk)
     if epoch is not None:
@@ -262,11 +234,7 @@ def take_clean_shutdown(disk: Disk) -> int | None:
 
 
 async def replace_off_loop(disk: Disk, path: str, data: bytes) -> None:
-    """Does what `disk.replace` does, with the syncs off the loop. Another call for the same path must not run at the same time.
-
-    Raises:
-        OSError: the disk failed; the file is the old one or the new one.
-    """
+    """Like `disk.replace`, with the syncs off the loop; not concurrently for one path. Raises OSError."""
     aside = path + ".new"
     file = disk.open(aside, create=True)
     try:

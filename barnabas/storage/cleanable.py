@@ -1,8 +1,5 @@
-"""Selects the part of a compacted log to clean and its priority: pure functions over the log's segments and configuration.
-
-Invariants: nothing is cleaned at or above the last stable offset, in the active segment, or before min.compaction.lag.ms; a group's
-offsets span less than 2³¹.
-Follows KIP-58 (min.compaction.lag.ms) and KIP-354 (max.compaction.lag.ms).
+"""Cleanable range and priority of a compacted log (KIP-58, KIP-354): pure functions.
+Excluded are offsets from the last stable offset on, the active segment, and records younger than min.compaction.lag.ms.
 """
 
 from __future__ import annotations
@@ -21,9 +18,8 @@ class Cleanable(NamedTuple):
     """The cleanable range of one log: [first_dirty_offset, first_uncleanable_offset).
 
     Attributes:
-        first_dirty_offset: keys below it are unique already.
-        first_uncleanable_offset: start of the first segment that may not be cleaned; first_dirty_offset if no segment may.
-        dirty_ratio: cleanable bytes divided by all bytes below `first_uncleanable_offset`; negative if there is nothing to clean.
+        first_uncleanable_offset: start of a segment; `first_dirty_offset` if no segment may be cleaned.
+        dirty_ratio: cleanable bytes / bytes below `first_uncleanable_offset`; negative if nothing is cleanable.
         overdue: a record is older than max.compaction.lag.ms.
     """
 
@@ -33,7 +29,6 @@ class Cleanable(NamedTuple):
     overdue: bool
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether the log must be cleaned now."""
         return self.dirty_ratio > (0 if self.overdue else config.min_cleanable_dirty_ratio)
 
 
@@ -46,11 +41,7 @@ def assess(
     last_stable_offset: int,
     now_ms: int,
 ) -> Cleanable:
-    """The range that a cleaning may clean now.
-
-    Args:
-        cleaned_to: the end offset of the last cleaning, 0 before the first.
-    """
+    """`cleaned_to` is the end offset of the last cleaning, 0 before the first."""
     first_dirty = max(cleaned_to, log_start_offset)
     cleanable: list[Segment] = []
     dirty = 0
@@ -74,11 +65,7 @@ def assess(
 
 
 def group_segments(segments: Sequence[Segment], segment_bytes: int, end_offset: int) -> list[list[Segment]]:
-    """Groups of neighbouring segments, each of which becomes one segment of at most `segment_bytes` and of offsets that fit an index.
-
-    Args:
-        end_offset: end offset of the last segment, exclusive.
-    """
+    """Neighbouring segments that fit one segment of `segment_bytes` and one index. `end_offset` is exclusive."""
     ends = [following.base_offset for following in segments[1:]] + [end_offset]
     groups: list[list[Segment]] = []
     size = 0

@@ -1,13 +1,5 @@
-"""Cleans one compacted log, in steps that are short enough for an event loop.
-
-It syncs the files of each step before it requests the next step, and it may pause or stop between two steps.
-
-Three passes. The first collects the last offset of each key in the dirty part, until the map is full. The second rewrites all segments
-up to that offset: it writes, syncs and swaps in one group at a time. The third syncs the last names and then moves `cleaned_to`.
-
-Invariants: a segment is swapped in only if the log still has its source segments and all of them are below the recovery point. Groups
-are cleaned oldest first, so no tombstone, marker or newer value is removed before the records that it deletes or replaces. After a crash
-at any point a reader gets the same records.
+"""Cleaner of one compacted log, in short steps: collects keys, rewrites and swaps segments, then moves `cleaned_to`.
+After a crash at any point a reader gets the same records.
 """
 
 from __future__ import annotations
@@ -40,7 +32,7 @@ class CleaningAborted(BarnabasError):
 
 
 class CorruptSegment(BarnabasError):
-    """A batch in the middle of a segment cannot be read. The log is not changed."""
+    """A batch in the middle of a segment is unreadable. The log is not changed."""
 
 
 class CleaningStep(NamedTuple):
@@ -52,7 +44,7 @@ class CleaningStep(NamedTuple):
 
 
 class Cleaning:
-    """One cleaning of a log. See the module.
+    """One cleaning of a log; it may pause or stop between two steps.
 
     Args:
         map_bytes_max: memory for the keys in bytes (log.cleaner.dedupe.buffer.size).
@@ -60,8 +52,7 @@ class Cleaning:
     Attributes:
         end_offset: after the last step everything below it is clean.
         keys: number of keys in the map.
-        bytes_before: size of the segments that were replaced.
-        bytes_after: size of the segments that replaced them.
+        bytes_before, bytes_after: size of the replaced segments and of those that replaced them.
     """
 
     def __init__(self, disk: Disk, log: PartitionLog, cleanable: Cleanable, *, now_ms: int, map_bytes_max: int) -> None:
@@ -81,7 +72,7 @@ class Cleaning:
         self._bytes = 0
 
     def steps(self) -> Generator[CleaningStep]:
-        """Cleans the log, step by step. Close the iterator to stop early.
+        """Close the iterator to stop early.
 
         Raises:
             CleaningAborted: the log has changed.
@@ -140,7 +131,7 @@ class Cleaning:
             self._check()
 
     def _taken(self, steps: Steps[T]) -> Generator[CleaningStep, None, T]:
-        """The result of work on one batch. Its steps become steps of the cleaning."""
+        """Runs the work on one batch; its steps become steps of the cleaning."""
         while True:
             try:
                 step = next(steps)
@@ -163,7 +154,7 @@ class Cleaning:
             raise CorruptSegment(f"{segment.log_path} cannot be read from byte {position} on, of {segment.size}")
 
     def _end_of(self, segment: Segment) -> int:
-        """The exclusive upper bound of the offsets in the segment."""
+        """Exclusive upper bound of the offsets in the segment."""
         following = self._log.segments.from_offset(segment.base_offset)
         return following[1].base_offset if len(following) > 1 else self._log.log_end_offset
 

@@ -1,16 +1,5 @@
-"""Compaction: selects the records of a compacted log that stay, and rewrites their batches. The core of the cleaner.
-
-Compaction keeps:
-- the last record of each key, but no record of an aborted transaction;
-- a tombstone until its delete horizon, which the first cleaning of its batch sets (attribute bit 6, in place of the base timestamp);
-- a marker until an earlier cleaning has removed the last batch of its transaction and its delete horizon has passed;
-- as an empty batch, the batch with the last sequence of an active producer, and the last batch of each segment, so that no offsets
-  seem lost.
-Offsets, sequences and epochs do not change.
-
-Invariants: records above `OffsetMap.latest_offset` are never removed because of their keys. A rewritten batch keeps its base offset and
-last offset.
-Follows KIP-98, KIP-58, KIP-354 and KIP-534 (delete horizon), and Kafka 4.3's cleaner, which keeps an empty last batch of a whole round only.
+"""Compaction: selects the records of a compacted log to keep and rewrites their batches (KIP-58, KIP-354, KIP-534).
+Offsets, sequences, epochs and the offset range of a batch never change.
 """
 
 from __future__ import annotations
@@ -55,11 +44,7 @@ ENTRY_BYTES: Final = 150  # memory of a key in the map, besides its own bytes
 
 
 class OffsetMap:
-    """The last offset of each key, in bounded memory.
-
-    Attributes:
-        latest_offset: the map has the keys of all records up to it; -1 before the first.
-    """
+    """The last offset of each key, in bounded memory, of all records up to `latest_offset` (-1 before the first)."""
 
     __slots__ = ("_offsets", "_size_bytes", "_size_bytes_max", "latest_offset")
 
@@ -74,42 +59,40 @@ class OffsetMap:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further batch may be added."""
         return self._size_bytes >= self._size_bytes_max
 
     def put(self, key: bytes, offset: int) -> None:
-        """Adds a record. Offsets must ascend."""
+        """Offsets must ascend."""
         if key not in self._offsets:
             self._size_bytes += ENTRY_BYTES + len(key)
         self._offsets[key] = offset
 
     def is_last(self, record: Record) -> bool:
-        """Whether the map has no later record with this record's key; False for a record without a key."""
+        """False for a record without a key."""
         if record.offset > self.latest_offset:
             return True
         return record.key is not None and record.offset >= self._offsets.get(record.key, -1)
 
 
 class LastRecord(NamedTuple):
-    """The last data batch of an active producer, which the log must keep."""
+    """The last data batch of an active producer: it stays, so that its sequence is not lost."""
 
     last_offset: int  # of its last data batch, -1 if its epoch has only a marker
     producer_epoch: int
 
 
 def last_records(producers: PartitionProducers) -> dict[int, LastRecord]:
-    """The last records of all producers by producer id."""
     return {producer_id: LastRecord(entry.last_offset, entry.epoch) for producer_id, entry in producers.entries.items()}
 
 
 class CleanedTransactions:
-    """The transactions of the batches of one pass.
+    """Transactions in the batches of one pass.
 
     Args:
         aborted: all aborted transactions that overlap the range of the pass.
 
     Attributes:
-        kept: aborted transactions whose data was read, in the order of their markers. Their markers and index entries stay.
+        kept: aborted transactions whose data was read, in marker order. Their markers and index entries stay.
     """
 
     __slots__ = ("_aborted", "_committed", "_ongoing", "kept")
@@ -126,7 +109,7 @@ class CleanedTransactions:
             self._ongoing.setdefault(one.producer_id, (one, False))
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Handles a data batch. Returns whether it belongs to an aborted transaction."""
+        """Returns whether the batch belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
             return False
@@ -138,7 +121,7 @@ class CleanedTransactions:
         return True
 
     def on_control(self, header: BatchHeader, data: memoryview) -> bool:
-        """Handles a control batch. Returns whether no earlier batch needs it: then it is removed after its delete horizon."""
+        """Returns whether no earlier batch needs the marker: it is removed after its delete horizon."""
         self._begin_up_to(header.last_offset)
         if not header.record_count:
             return True
@@ -157,12 +140,7 @@ class CleanedTransactions:
 
 
 class Rewriter:
-    """Rewrites the batches of one cleaning.
-
-    Args:
-        producers: last batches of active producers.
-        delete_retention_ms: time that tombstones and markers stay after their first cleaning.
-    """
+    """Rewrites the batches of one cleaning. Tombstones and markers stay for `delete_retention_ms` after it."""
 
     __slots__ = ("_delete_retention_ms", "_now_ms", "_offsets", "_transactions", "producers")
 
@@ -182,14 +160,7 @@ class Rewriter:
         self.producers = producers
 
     def rewrite(self, data: memoryview, *, last: bool) -> Steps[memoryview | bytearray | None]:
-        """Rewrites one whole batch: returns the same bytes, new bytes, or None to remove it.
-
-        Args:
-            last: the batch is the last one of its segment. It stays, perhaps without records.
-
-        Raises:
-            RemoteProtocolError: its records cannot be read.
-        """
+        """Returns the batch, a new one, or None to remove it; a segment's `last` stays. Raises RemoteProtocolError."""
         header = read_header(data)
         kept: memoryview | bytearray | None
         if header.attributes & ATTRIBUTE_CONTROL:
@@ -198,8 +169,10 @@ class Rewriter:
             kept = None
         else:
             kept = yield from self._records(header, data)
+        # The last sequence of an active producer must survive.
         if kept is None and self._is_last_of_producer(header):
             return _without_records(header) if header.record_count else data
+        # Kafka 4.3 keeps an empty last batch so that no offsets seem lost.
         if kept is None and last:
             return frame_batch(header._replace(**_PLACEHOLDER), b"")
         return kept
@@ -219,6 +192,7 @@ class Rewriter:
         removable = self._transactions.on_control(header, data)
         if not header.record_count or (removable and self._horizon_passed(header)):
             return None
+        # KIP-534: the first cleaning sets the delete horizon, in place of the base timestamp.
         if removable and not header.has_delete_horizon:
             body = yield from unpacked(header.compression, data[HEADER_SIZE:])
             return (yield from self._with_horizon(header, body, lambda _: True))
@@ -231,6 +205,7 @@ class Rewriter:
         latest = self._offsets.latest_offset
 
         def stays(record: Record) -> bool:
+            # A record above `latest` is never removed because of its key.
             return is_last(record) and (record.value is not None or not drops_tombstones or record.offset > latest)
 
         pieces: list[bytes] = []

@@ -1,11 +1,6 @@
-"""The memory disk: a Disk port that simulates power losses and disk faults.
-
-A crash keeps, of file contents, all synced writes; of each later write all, nothing or a prefix that ends at a sector, drawn for each
-write. A lost write below a kept one leaves zeros, as delayed allocation does. Changes of names (create, rename, remove, mkdir) are kept
-as by a journaling file system: a prefix of the uncommitted changes survives. Any sync commits all earlier changes of names. `replace` is
-atomic and durable.
-
-Invariants: `_Inode.image` is always `_Inode.durable` with every entry of `pending` applied.
+"""Memory disk: a Disk port that simulates power losses and disk faults.
+A crash may keep, tear at a sector or lose each unsynced write; of uncommitted name changes a prefix survives. `replace`
+is atomic and durable. Any sync commits all earlier name changes, as a journaling file system does.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ _Name = tuple[str, str, str]  # (operation, path, target)
 
 
 class _Inode:
-    """The contents of one file: as programs read it, as it is durable, and the changes in between."""
+    """Contents of one file. `image` is always `durable` with every entry of `pending` applied."""
 
     __slots__ = ("committed", "durable", "image", "pending")
 
@@ -38,7 +33,7 @@ class _Inode:
         self.pending.append(change)
 
     def changed(self) -> int:
-        """The number of changes so far, for `commit`."""
+        """Number of changes so far, for `commit`."""
         return self.committed + len(self.pending)
 
     def commit(self, up_to: int) -> None:
@@ -74,7 +69,7 @@ def _apply(image: bytearray, change: _Change) -> None:
 
 
 def _torn(change: _Change, rng: Rng) -> _Change | None:
-    """The part of a change that survives a power loss: all of it, nothing, or a prefix that ends at a sector boundary."""
+    """What survives a power loss: the whole change, nothing, or a prefix that ends at a sector boundary."""
     offset, data = change
     draw = rng.randrange(4)
     if draw == 0:
@@ -99,7 +94,7 @@ class _Fault:
 
 
 class MemoryFile:
-    """A handle of a memory disk's file. It stays with its file after a rename, as a POSIX descriptor does."""
+    """A file handle. It follows the file through a rename, as a POSIX descriptor does."""
 
     __slots__ = ("_disk", "_generation", "_inode", "_open", "_path")
 
@@ -150,7 +145,7 @@ class MemoryFile:
         return not self._open
 
     def check_alive(self) -> None:
-        """Raises OSError: EIO if the process that opened this handle was killed, EBADF if the handle is closed."""
+        """Raises EIO if the process of this handle was killed, EBADF if the handle is closed."""
         if self._generation != self._disk.generation:
             raise OSError(errno.EIO, "the process that opened this file was killed", self._path)
         if not self._open:
@@ -162,7 +157,7 @@ class MemoryFile:
 
 
 class _TornWrite(OSError):
-    """A fault after which half of the write is done."""
+    """A write fault that leaves half of the data written."""
 
 
 class _MemoryLock:
@@ -179,16 +174,15 @@ class _MemoryLock:
 
 
 class MemoryDisk:
-    """A data directory in memory that keeps its contents when the node is killed.
+    """A data directory in memory that survives the node's kill.
 
     Attributes:
-        root: its name.
         generation: incremented by each kill and crash; handles of an earlier generation raise OSError.
         boots: incremented by each crash.
-        calls: number of calls so far that change something (pwrite, truncate, create, rename, remove, replace, mkdir, sync).
-            Crash tests use it as an index.
-        on_sync: awaited inside `sync` before it takes effect; a simulation uses it to delay syncs.
-        capacity_bytes: `available_bytes` is this less the size of all files (for a full disk use `fail(number=errno.ENOSPC)`).
+        calls: number of calls that changed something; crash tests use it as an index.
+        on_sync: awaited inside `sync` before it takes effect, to simulate slow syncs.
+        capacity_bytes: `available_bytes` is this less the size of all files (for a full disk use
+            `fail(number=errno.ENOSPC)`).
     """
 
     def __init__(self, root: str = "/memory", *, capacity_bytes: int = 1 << 40) -> None:
@@ -209,13 +203,13 @@ class MemoryDisk:
     # -- faults ---------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Simulates SIGKILL of the process: handles and locks end, all written data stays."""
+        """SIGKILL of the process: handles and locks end, written data stays."""
         self.generation += 1
         self.locks.clear()
         self._faults.clear()
 
     def crash(self, rng: Rng | None = None) -> None:
-        """Simulates a power loss. `rng` draws whether each unsynced change survives, is torn or is lost. Without it all are lost."""
+        """Power loss. `rng` draws whether each unsynced change survives, is torn or is lost; without it all are lost."""
         self.kill()
         kept = 0 if rng is None else rng.randrange(len(self._journal) + 1)
         self._commit_names(self._names_committed + kept)
@@ -247,11 +241,10 @@ class MemoryDisk:
         self._faults.append(_Fault(frozenset(calls), path, after, times, number, prefix))
 
     def heal(self) -> None:
-        """Removes all faults."""
         self._faults.clear()
 
     def before(self, call: str, path: str) -> None:
-        """Counts a call and raises its fault, if there is one. Handles call it, too."""
+        """Counts a call and raises its fault. Handles call it, too."""
         if call not in ("pread", "size", "read", "open", "listdir"):
             self.calls += 1
         for fault in self._faults:
@@ -270,7 +263,7 @@ class MemoryDisk:
     # -- the Disk port --------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
-        """Opens a file for reading and writing. FileNotFoundError if it is missing and `create` is false."""
+        """Raises FileNotFoundError if the file is missing and `create` is false."""
         inode = self._names.get(path)
         if inode is None:
             if not create or _parent(path) not in self._folders:

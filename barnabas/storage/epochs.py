@@ -1,8 +1,4 @@
-"""Leader epoch cache: the start offset of each leader epoch.
-
-Invariants: epochs and start offsets both strictly increase from entry to entry.
-Follows KIP-101, KIP-279.
-"""
+"""Leader epoch cache: the start offset of each leader epoch (KIP-101, KIP-279). Both strictly increase."""
 
 from __future__ import annotations
 
@@ -14,11 +10,7 @@ NO_OFFSET = -1
 
 
 class EpochCache:
-    """Leader epochs of one partition.
-
-    Attributes:
-        dirty: changed since it was last written.
-    """
+    """Leader epochs of one partition. `dirty`: changed since the last write."""
 
     __slots__ = ("_epochs", "_starts", "dirty")
 
@@ -29,16 +21,15 @@ class EpochCache:
 
     @property
     def latest_epoch(self) -> int:
-        """The newest epoch, NO_EPOCH if none is known."""
+        """NO_EPOCH if none is known."""
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset) of each epoch, oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Adds `epoch` with `start_offset` unless it is known. Removes entries that contradict it (same or higher epoch or offset)."""
+        """Adds an unknown `epoch`. Removes entries that contradict it (same or higher epoch or offset)."""
         epochs, starts = self._epochs, self._starts
         if epochs and epoch == epochs[-1] and start_offset >= starts[-1]:
             return
@@ -54,7 +45,7 @@ class EpochCache:
     def end_offset_for_epoch(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest known epoch ≤ `epoch` and its end offset (exclusive).
 
-        For an epoch newer than all known ones: (NO_EPOCH, NO_OFFSET). For an epoch older than all: the epoch itself and the start
+        For an epoch newer than all: (NO_EPOCH, NO_OFFSET). For one older than all: the epoch itself and the start
         offset of the first known one (KIP-279).
         """
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
@@ -67,7 +58,7 @@ class EpochCache:
         return self._epochs[index - 1], self._starts[index]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`; NO_EPOCH if it is unknown."""
+        """NO_EPOCH if it is unknown."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NO_EPOCH
 
@@ -79,7 +70,7 @@ class EpochCache:
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Removes epochs that end at or before `start_offset`. The epoch that contains it begins there from now on."""
+        """Removes epochs that end at or before `start_offset`. The epoch that contains it begins there."""
         index = bisect_right(self._starts, start_offset) - 1
         if index < 0 or (index == 0 and self._starts[0] == start_offset):
             return

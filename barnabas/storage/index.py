@@ -1,10 +1,5 @@
-"""Offset index and time index of a segment, in Kafka's file formats.
-
-Offset index: entries of relative offset uint32 and file position uint32. The offset is the last offset of a batch. Time index:
-entries of timestamp int64 and relative offset uint32: up to that offset no record has a larger timestamp. Both are arrays in memory,
-searched by bisection. The files get new entries from time to time, and are complete when a segment is rolled or closed.
-
-Invariants: keys strictly increase. A file that a killed Kafka has preallocated (zeros to 10 MiB) loads as its entries.
+"""Offset index and time index of a segment, in Kafka's file formats: sorted arrays in memory.
+The files are complete when the segment is rolled or closed. Preallocated zeros at their end are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ _TIME_ENTRY = struct.Struct(">qI")
 
 
 def _words(data: bytes, entry_size: int) -> array[int]:
-    """The big-endian uint32 words of a file's whole entries; most zeros of a preallocated file are left out."""
+    """The big-endian uint32 words of whole entries, without most zeros of a preallocated file."""
     data = data[: len(data) - len(data) % entry_size].rstrip(b"\0")
     words = array("I")
     words.frombytes(data + bytes(-len(data) % entry_size))
@@ -36,7 +31,7 @@ def _words(data: bytes, entry_size: int) -> array[int]:
 
 
 class OffsetIndex:
-    """The last offsets of some batches and the positions of these batches in the segment's file."""
+    """Last offset and file position of some batches."""
 
     __slots__ = ("_offsets", "_positions", "base_offset")
 
@@ -57,12 +52,12 @@ class OffsetIndex:
         self._positions.append(position)
 
     def entry_before(self, offset: int) -> tuple[int, int]:
-        """(last offset, position) of a batch at or before the one that contains `offset`; (-1, 0) if there is no such entry."""
+        """(last offset, position) of a batch at or before the one that contains `offset`; (-1, 0) without one."""
         index = bisect_right(self._offsets, offset - self.base_offset) - 1 if offset >= self.base_offset else -1
         return self._entry(index)
 
     def entry_up_to(self, position: int, end_offset: int) -> tuple[int, int]:
-        """The last entry at or below `position` whose batch ends below `end_offset`; (-1, 0) if there is none."""
+        """The last entry at or below `position` whose batch ends below `end_offset`; (-1, 0) without one."""
         index = min(
             bisect_right(self._positions, position),
             bisect_left(self._offsets, max(0, end_offset - self.base_offset)),
@@ -80,16 +75,15 @@ class OffsetIndex:
         del self._positions[keep:]
 
     def entries(self) -> list[tuple[int, int]]:
-        """(last offset, position) of every entry."""
         return [(self.base_offset + o, p) for o, p in zip(self._offsets, self._positions, strict=True)]
 
     def to_bytes(self, start: int = 0) -> bytes:
-        """The contents of the file, from the entry with index `start` on."""
+        """The file from entry `start` on."""
         return b"".join(map(_OFFSET_ENTRY.pack, self._offsets[start:], self._positions[start:]))
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes, log_size: int) -> OffsetIndex | None:
-        """Reads a file; None if its entries do not fit a log of `log_size` bytes and it must be rebuilt."""
+        """None if the entries do not fit a log of `log_size` bytes: rebuild it."""
         index = cls(base_offset)
         words = _words(data, OFFSET_ENTRY_SIZE)
         offsets, positions = words[0::2], words[1::2]
@@ -104,7 +98,7 @@ class OffsetIndex:
 
 
 def _count(first: array[int], second: array[int]) -> int:
-    """The number of entries before the zeros of a preallocated file."""
+    """Number of entries before the zeros of a preallocated file."""
     start = 0
     while True:
         try:
@@ -117,7 +111,7 @@ def _count(first: array[int], second: array[int]) -> int:
 
 
 class TimeIndex:
-    """Largest timestamps so far, each with the last offset of its batch."""
+    """Largest timestamps so far: up to an entry's offset no record has a larger one."""
 
     __slots__ = ("_offsets", "_timestamps", "base_offset")
 
@@ -131,13 +125,12 @@ class TimeIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """(timestamp, offset) of the newest entry; (-1, base_offset) if there is none."""
+        """(timestamp, offset) of the newest entry; (-1, base_offset) without one."""
         if not self._timestamps:
             return -1, self.base_offset
         return self._timestamps[-1], self.base_offset + self._offsets[-1]
 
     def append_if_newer(self, timestamp: int, offset: int) -> None:
-        """Adds an entry if `timestamp` is larger than that of the last entry."""
         if timestamp >= 0 and (not self._timestamps or timestamp > self._timestamps[-1]):
             self._timestamps.append(timestamp)
             self._offsets.append(offset - self.base_offset)
@@ -155,16 +148,14 @@ class TimeIndex:
         del self._offsets[keep:]
 
     def entries(self) -> list[tuple[int, int]]:
-        """(timestamp, offset) of every entry."""
         return [(t, self.base_offset + o) for t, o in zip(self._timestamps, self._offsets, strict=True)]
 
     def to_bytes(self, start: int = 0) -> bytes:
-        """The contents of the file, from the entry with index `start` on."""
         return b"".join(map(_TIME_ENTRY.pack, self._timestamps[start:], self._offsets[start:]))
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> TimeIndex | None:
-        """Reads a file; None if its entries do not increase and it must be rebuilt."""
+        """None if the entries do not increase: rebuild it."""
         index = cls(base_offset)
         words = _words(data, TIME_ENTRY_SIZE)
         try:

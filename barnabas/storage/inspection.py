@@ -1,11 +1,6 @@
-"""Checks the records of one produced batch: at once where the batch is short (`storage/validation`), else in a thread.
-
-`run` does everything: `unpack` decompresses, `step` checks the next SLICE_RECORDS records until it returns True, `pack` builds the batch
-with the records compressed by the topic's codec (`compression.type`). C code releases Python's lock or holds it for some ms at most.
-
-Invariants: the batch is not changed. BATCH_BYTES_MAX bounds the memory, RECORD_ERRORS_MAX the list of refused records. Follows Kafka's
-LogValidator. Deviations: a batch above the limits of records or bytes is refused (MESSAGE_TOO_LARGE, after which producers split it).
-Uncompressed batches with gaps between offset deltas are refused, too.
+"""Inspection of the records of one produced batch (Kafka's LogValidator), in the loop if short, else in a thread.
+Batches above BATCH_BYTES_MAX or with too many records get MESSAGE_TOO_LARGE, after which producers split them.
+Uncompressed batches with gaps between offset deltas are rejected, too.
 """
 
 from __future__ import annotations
@@ -47,11 +42,7 @@ PACKED_BYTES_PER_COST: Final = 3  # compressed at the slowest level
 
 
 class RecordValidationError(BrokerError):
-    """A refusal of a batch that lists its refused records.
-
-    Attributes:
-        record_errors: (index in the batch, message) of the refused records (KIP-467), RECORD_ERRORS_MAX at most.
-    """
+    """Rejection of a batch; `record_errors` are (index, message) of at most RECORD_ERRORS_MAX records (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -59,25 +50,26 @@ class RecordValidationError(BrokerError):
 
 
 def changes_codec(attributes: int, config: LogConfig) -> bool:
-    """Whether the topic's compression.type requires another codec for these records."""
+    """Whether compression.type requires another codec for these records."""
     return config.compression_type != "producer" and attributes & COMPRESSION_MASK != CODECS[config.compression_type]
 
 
 class Inspection:
-    """The check of the records of one batch. See the module.
+    """Checks the records of one batch, which it does not change.
+
+    `run` does everything: `unpack` decompresses, `step` checks the next SLICE_RECORDS records until it returns True,
+    `pack` recompresses.
 
     Args:
-        batch: one batch; it must not change before `unpack`.
+        batch: must not change before `unpack`.
         config: of the topic; the append uses the same configuration.
-        now_ms: the present time, with which timestamps are compared.
 
     Attributes:
-        batch: the unchanged batch.
         cost: of all parts so far, in the units of `record_walk.walk`.
-        error: the refusal of the batch, None while there is none.
-        max_timestamp: the largest timestamp of the records, in milliseconds; -1 if no record has one.
+        error: why the batch is rejected, or None.
+        max_timestamp: in milliseconds; -1 if no record has one.
         checksum: of the batch, after `run`.
-        packed: the batch with the records compressed by the topic's codec, after `pack`; None if the topic keeps the producer's.
+        packed: the recompressed batch after `pack`; None if the topic keeps the producer's codec.
     """
 
     __slots__ = (
@@ -125,7 +117,7 @@ class Inspection:
         self._late = False  # at least one record is refused for its timestamp
 
     def run(self) -> None:
-        """Runs all parts, in any thread."""
+        """Runs all parts; any thread may call it."""
         with memoryview(self.batch) as whole, whole[CRC_COVERS_FROM : self._size] as covered:
             self.checksum = crc32c(covered)
         self.unpack()
@@ -134,14 +126,7 @@ class Inspection:
         self.pack()
 
     def unpack(self, size_bytes_max: int = 0) -> None:
-        """Decompresses the records.
-
-        Args:
-            size_bytes_max: a limit that replaces the topic's limit; 0: the topic's limit.
-
-        Raises:
-            DecompressedTooLarge: the records exceed `size_bytes_max`. If they exceed the topic's limit, `error` is set instead.
-        """
+        """Decompresses. Raises DecompressedTooLarge above `size_bytes_max` (0: the topic's limit, which sets `error`)."""
         bound = size_bytes_max or max(BATCH_BYTES_MAX, self.config.max_message_bytes)
         packed = memoryview(self.batch)[HEADER_SIZE : self._size]
         try:
@@ -165,7 +150,7 @@ class Inspection:
                 )
 
     def step(self) -> bool:
-        """Checks the next records. Returns whether the check is over: all records are checked, or the batch is refused."""
+        """Checks the next records. Returns whether the check is over."""
         if self.error is not None:
             return True
         first = self._next
@@ -202,7 +187,7 @@ class Inspection:
         return True
 
     def pack(self) -> None:
-        """Compresses the records if they were accepted and the topic requires another codec."""
+        """Compresses the accepted records if the topic requires another codec."""
         config, records = self.config, self._records
         if self.error is None and changes_codec(self._codec, config):
             codec = CODECS[config.compression_type]

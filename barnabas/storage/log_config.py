@@ -1,7 +1,4 @@
-"""The configuration of a partition log, the origin of an append, and its result.
-
-Values are plain numbers and strings, in Kafka's units. Defaults are those of Kafka 4.3.1.
-"""
+"""Configuration of a partition log, the origin of an append and its result. Defaults are those of Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ INT64_MAX = 2**63 - 1
 
 
 class AppendOrigin(Enum):
-    """The origin of an append, which selects the checks."""
+    """Origin of an append: it selects the checks."""
 
     CLIENT = "client"  # everything is checked
     COORDINATOR = "coordinator"  # a coordinator on this node: batches have no sequences, control batches are allowed
@@ -28,10 +25,7 @@ def _least(stop: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Configuration of one partition's log.
-
-    Attributes have the names of Kafka's topic keys, with underscores for dots. If a name differs, a comment gives the key.
-    """
+    """Kafka's topic keys, with underscores for dots. If a name differs, a comment gives the key."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3_600_000
@@ -62,13 +56,13 @@ class LogConfig:
     producer_id_expiration_ms: int = 24 * 3_600_000  # producer.id.expiration.ms
     transaction_partition_verification_enable: bool = True
     randrange: Callable[[int], int] = field(default=_least, compare=False, repr=False)  # Rng.randrange, for the jitter
-    # No key: whether a start may continue from a saved state. The metadata log is always checked completely.
+    # Not a Kafka key: whether a start may use a saved state. The metadata log is always checked completely.
     saves_state: bool = True
     record_validation: str = "full"  # record.validation (not a key of Kafka): "header" checks only the batch header
 
     @property
     def compression_level(self) -> int | None:
-        """The level at which records are recompressed; None if the codec has no levels."""
+        """None if the codec has no levels."""
         levels = {
             "gzip": self.compression_gzip_level,
             "lz4": self.compression_lz4_level,
@@ -76,11 +70,10 @@ class LogConfig:
         }
         return levels.get(self.compression_type)
 
-    # Computed once from the keys, because each append reads them.
+    # Computed once, because each append reads them.
     compacted: bool = field(init=False, repr=False)  # the cleaner cleans this log, so every record needs a key
-    roll_ms: int = field(
-        init=False, repr=False
-    )  # age at which a segment is closed: the active one is not cleaned (KIP-354)
+    # age at which a segment is closed: the active one is not cleaned (KIP-354)
+    roll_ms: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         compacted = "compact" in self.cleanup_policy
@@ -89,7 +82,7 @@ class LogConfig:
         object.__setattr__(self, "roll_ms", roll_ms)
 
     def random_jitter_ms(self) -> int:
-        """The time by which a segment is rolled early, drawn for each segment from [0, min(segment.jitter.ms, segment.ms))."""
+        """How much earlier a segment rolls: drawn per segment from [0, min(segment.jitter.ms, segment.ms))."""
         return self.randrange(min(self.segment_jitter_ms, self.roll_ms)) if self.segment_jitter_ms > 0 else 0
 
     @property
@@ -99,7 +92,7 @@ class LogConfig:
 
 
 class AppendInfo(NamedTuple):
-    """The result of an append. Offsets are inclusive."""
+    """Result of an append. Offsets are inclusive."""
 
     base_offset: int
     last_offset: int

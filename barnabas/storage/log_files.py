@@ -1,10 +1,5 @@
-"""The files of one partition's folder: writes small files, and tracks unsynced files and files to remove.
-
-A sync runs concurrently with appends: `mark` numbers the changes that it covers, and `synced` removes only those from the list. The
-list does not contain the active .log: the recovery point tells the log whether the file must be synced.
-
-Invariants: only a sync that began after a file's last change removes the file from the list. leader-epoch-checkpoint is replaced
-atomically (written to another file and renamed, or within one sector). The other files have checks that detect a torn write.
+"""Files of one partition's folder: writes small files, tracks unsynced and deleted ones.
+A sync runs concurrently with appends: only a sync that began after a file's last change removes it from the list.
 """
 
 from __future__ import annotations
@@ -25,10 +20,9 @@ from barnabas.storage.segment import Segment, file_name
 
 
 class LogFiles:
-    """The unsynced and deleted files of a partition's folder.
+    """Unsynced and deleted files of a folder, without the active .log (see the recovery point).
 
-    Attributes:
-        stored_epochs: the entries of the leader-epoch-checkpoint file; none if they are unknown.
+    `stored_epochs` are the entries of the leader-epoch-checkpoint file; none if unknown.
     """
 
     __slots__ = ("_changes", "_deleted", "_disk", "_marks", "_unsynced", "directory", "stored_epochs")
@@ -43,14 +37,7 @@ class LogFiles:
         self._deleted: list[tuple[int, str]] = []  # (deadline in ms, path), in the order of deadlines
 
     def claim(self, found: bytes | None, topic_id: bytes | None) -> bytes:
-        """Returns the id of the topic that owns the folder. A folder without an owner belongs to `topic_id` from now on.
-
-        Args:
-            found: the topic id in the folder's partition.metadata; None if there is none.
-
-        Raises:
-            BrokerError: INCONSISTENT_TOPIC_ID: the folder belongs to another topic.
-        """
+        """Returns the owner, or assigns the folder to `topic_id`. Raises BrokerError (INCONSISTENT_TOPIC_ID)."""
         if topic_id is None:
             return found or bytes(16)
         if found is None:
@@ -63,21 +50,17 @@ class LogFiles:
         return topic_id
 
     def store(self, name: str, data: bytes) -> None:
-        """Writes a small file. The next sync makes it durable."""
+        """The next sync makes the file durable."""
         self._write(f"{self.directory}/{name}", data)
 
     def store_epochs(self, epochs: EpochCache, log_end_offset: int, *, closing: bool = False) -> None:
-        """Writes the epochs that have records. The next load ignores an epoch without records, and each start begins one.
-
-        Args:
-            closing: a sync follows at once, so contents of at most one sector may overwrite the old ones. This saves milliseconds:
-                file systems write a file to the disk before it replaces another one.
-        """
+        """Writes the epochs that have records: a load ignores the others. `closing`: a sync follows at once."""
         if not epochs.dirty:
             return
         written = [entry for entry in epochs.entries if entry[1] < log_end_offset]
         if written != self.stored_epochs:
             data = format_epochs(written)
+            # One sector is written whole. A rename costs milliseconds: file systems sync the new contents first.
             if closing and len(data) <= SECTOR_SIZE:
                 self.store(LEADER_EPOCH_CHECKPOINT, data)
             else:
@@ -86,7 +69,7 @@ class LogFiles:
         epochs.dirty = len(written) < len(epochs.entries)
 
     def _replace(self, name: str, data: bytes) -> None:
-        """Writes a file whose old and new contents must not mix. A crash may leave it truncated or old."""
+        """For a file whose old and new contents must not mix. A crash may leave it truncated or old."""
         path = f"{self.directory}/{name}"
         aside = path + ".tmp"
         self._write(aside, data)
@@ -95,7 +78,7 @@ class LogFiles:
         self._note(path)
 
     def store_segment(self, segment: Segment) -> None:
-        """Completes the index files of a segment that is rolled or closed."""
+        """Completes the index files of a rolled or closed segment."""
         self.store_indexes(segment, complete=True)
         self.store_aborted(segment)
         self._note(segment.log_path)
@@ -110,7 +93,7 @@ class LogFiles:
             raise
 
     def store_aborted(self, segment: Segment) -> None:
-        """Writes .txnindex, which exists only if a transaction was aborted."""
+        """The file exists only if a transaction was aborted."""
         name = file_name(segment.base_offset, ".txnindex")
         if segment.aborted:
             self.store(name, encode_aborted(segment.aborted))
@@ -126,14 +109,14 @@ class LogFiles:
         self._note(path)
 
     def changed_segment(self, segment: Segment) -> None:
-        """Marks all files of a segment as unsynced: an earlier process wrote them without a sync."""
+        """Marks all files of a segment as unsynced, which an earlier process wrote."""
         base = segment.base_offset
+        # The .log first, as in Kafka: without its .txnindex a segment would show aborted records.
         for suffix in (".log", *INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
             self._note(f"{self.directory}/{file_name(base, suffix)}")
         self._note(f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
 
     def changed(self, *paths: str) -> None:
-        """Marks files as unsynced that were changed elsewhere."""
         for path in paths:
             self._note(path)
 
@@ -144,7 +127,7 @@ class LogFiles:
     # -- syncs ----------------------------------------------------------------------------------------------------
 
     def mark(self, log_end_offset: int) -> list[File]:
-        """Returns the unsynced files. The caller starts a sync of them at once."""
+        """Returns the unsynced files. The caller syncs them at once."""
         files: list[File] = []
         self._marks.append((log_end_offset, self._changes, files))
         for path in list(self._unsynced):
@@ -155,7 +138,7 @@ class LogFiles:
         return list(files)
 
     def synced(self, up_to_offset: int) -> None:
-        """Handles the end of the sync that was marked at `up_to_offset`, the oldest such mark. Closes its files."""
+        """Handles the end of the oldest sync, marked at `up_to_offset`. Closes its files."""
         changes = -1
         while self._marks and self._marks[0][0] <= up_to_offset:
             offset, changes, files = self._marks.pop(0)
@@ -169,14 +152,7 @@ class LogFiles:
     # -- removal --------------------------------------------------------------------------------------------------
 
     def delete_segment(self, segment: Segment, deadline_ms: int, *, with_snapshot: bool = True) -> None:
-        """Renames a segment's files to `.deleted`. `take_deleted` returns them after their deadline.
-
-        The .log is renamed first, as in Kafka: without its .txnindex a segment would show aborted records, and a start removes index
-        files that have no .log.
-
-        Args:
-            with_snapshot: also delete the producer snapshot, because no other segment begins at its offset.
-        """
+        """Renames a segment's files to `.deleted` (with its producer snapshot, unless another segment needs that)."""
         segment.close()
         base = segment.base_offset
         for suffix in (".log", *INDEX_SUFFIXES, *([SNAPSHOT_SUFFIX] if with_snapshot else [])):
@@ -187,17 +163,16 @@ class LogFiles:
                 self._deleted.append((deadline_ms, path + DELETED_SUFFIX))
 
     def remove(self, name: str) -> None:
-        """Removes a file at once."""
         path = f"{self.directory}/{name}"
         self._unsynced.pop(path, None)
         self._disk.remove(path)
 
     def found_deleted(self, names: list[str]) -> None:
-        """Adds files that an earlier process renamed to `.deleted` and did not remove."""
+        """Adds `.deleted` files that an earlier process did not remove."""
         self._deleted[:0] = [(0, f"{self.directory}/{name}") for name in names]
 
     def take_deleted(self, now_ms: int | None) -> list[str]:
-        """Returns the `.deleted` files after their deadline, all of them if `now_ms` is None. The caller removes them."""
+        """Returns the `.deleted` files after their deadline, all if `now_ms` is None. The caller removes them."""
         due = [path for deadline, path in self._deleted if now_ms is None or deadline <= now_ms]
         if due:
             self._deleted = [entry for entry in self._deleted if now_ms is not None and entry[0] > now_ms]

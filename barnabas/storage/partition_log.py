@@ -1,13 +1,6 @@
-"""The log of one partition: segments, producer state, epochs and offsets, in a folder with Kafka's layout.
-
-The caller is responsible for durability: `unsynced_files` returns the files, the caller syncs them and then calls `mark_synced`. Small
-files are written without a sync, because each can be rebuilt: partition.metadata from the topic id in the metadata log,
-leader-epoch-checkpoint and indexes from the batches above the recovery point. `unsynced_files` contains all of them before the recovery
-point passes them.
-
-Invariants: log_start_offset ≤ recovery_point and last stable offset ≤ log_end_offset. State in memory changes only after
-the write succeeded. The base offsets of segments ascend, and only the last segment grows.
-Follows KIP-98, KIP-101, KIP-360, KIP-890, KIP-107 (DeleteRecords).
+"""Log of one partition: segments, producer state, epochs and offsets, in Kafka's file layout.
+The caller provides durability: it syncs `unsynced_files` and then calls `mark_synced`. State in memory changes only
+after the write succeeded.
 """
 
 from __future__ import annotations
@@ -52,10 +45,11 @@ PRODUCER_COST: Final = 2  # of a producer in the snapshot at its start
 class PartitionLog:
     """One partition's log. Open it with `PartitionLog.open`.
 
+    Invariant: log_start_offset ≤ recovery_point and last stable offset ≤ log_end_offset.
+
     Attributes:
-        directory: its folder on the disk.
         topic_id: 16 bytes; zeros if the folder has none.
-        log_start_offset: the first offset that may be read.
+        log_start_offset: the first readable offset.
         log_end_offset: the next offset to be written.
         recovery_point: everything below it is durable.
         cleaned_to: the cleaner has cleaned everything below it.
@@ -111,19 +105,19 @@ class PartitionLog:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the oldest open transaction, at least the log start; None if no transaction is open."""
+        """First offset of the oldest open transaction, at least the log start; None if no transaction is open."""
         first = self.producers.first_undecided_offset
         return None if first is None else max(first, self.log_start_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """The offset (exclusive) up to which every transaction is complete and its marker is below the high watermark."""
+        """Exclusive: every transaction below it is complete and its marker is below the high watermark."""
         first = self.producers.first_unstable_offset(high_watermark)
         if first is None or first >= high_watermark:
             return high_watermark
         return max(first, self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that a reader of [start_offset, end_offset) must skip, in the order of their markers."""
+        """Transactions that a reader of [start_offset, end_offset) must skip, in marker order."""
         return self.segments.aborted_transactions(start_offset, end_offset)
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -131,11 +125,7 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True) -> LogSlice:
         """Whole batches from the one that contains `offset`. All begin below `end_offset`.
 
-        Args:
-            max_bytes: largest size of the result; with `at_least_one` a larger first batch is returned, too.
-
-        Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: `offset` is below the log start or above the log end.
+        `at_least_one` also returns a first batch larger than `max_bytes`. Raises BrokerError (OFFSET_OUT_OF_RANGE).
         """
         if offset < self.log_start_offset or offset > self.log_end_offset:
             raise BrokerError(
@@ -153,14 +143,13 @@ class PartitionLog:
         return self.segments.offset_for_timestamp(timestamp, self.log_start_offset, end_offset)
 
     def max_timestamp_offset(self, end_offset: int) -> Steps[TimestampOffset | None]:
-        """The first record with the largest timestamp of the log; None if it has none or it is not below `end_offset`."""
+        """The first record with the log's largest timestamp; None if no record has one or it is not below `end_offset`."""
         return self.segments.max_timestamp_offset(self.log_start_offset, end_offset)
 
     def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
-        """The point where this log diverges from one that ends at `offset` in that epoch: (epoch, end offset) here; None without one.
+        """(epoch, end offset) of the divergence from a log that ends at `offset` in that epoch, or None.
 
-        Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: this log does not know such an epoch.
+        Raises BrokerError (OFFSET_OUT_OF_RANGE) for an unknown epoch.
         """
         epoch, end_offset = self.epochs.end_offset_for_epoch(last_fetched_epoch, self.log_end_offset)
         if end_offset < 0:
@@ -187,7 +176,7 @@ class PartitionLog:
             guard: the result of `verification_guard` before the coordinator verified the transaction.
 
         Raises:
-            BrokerError: Kafka's refusal of the batch; nothing is written.
+            BrokerError: Kafka's rejection of the batch; nothing is written.
             LongBatch: the batch must be inspected first; nothing is written.
             OSError: the disk failed.
         """
@@ -231,7 +220,6 @@ class PartitionLog:
             note_refused(self.producers, batches.batch if isinstance(batches, Inspection) else batches)
 
     def _repeated(self, stored: RetainedBatch, cost: int) -> AppendInfo:
-        """The answer to a batch that the log already holds."""
         return AppendInfo(
             stored.first_offset,
             stored.last_offset,
@@ -254,7 +242,7 @@ class PartitionLog:
         now_ms: int,
         transaction_version: int,
     ) -> AppendInfo:
-        """Writes the control batch that ends a producer's transaction in this partition. A repeated marker is written again, as in Kafka.
+        """Writes a transaction marker. A repeated marker is written again, as in Kafka.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -281,14 +269,11 @@ class PartitionLog:
         return AppendInfo(offset, offset, -1, self.log_start_offset, False, now_ms, len(marker), cost)
 
     def append_as_follower(self, batches: Buffer, *, now_ms: int, segments_max: int = INT64_MAX) -> AppendInfo:
-        """Writes batches with the offsets and epochs that the leader assigned. An incomplete batch at the end is ignored.
-
-        Args:
-            segments_max: how many segments may begin; batches after them are ignored, too.
+        """Writes whole batches as the leader assigned them, in at most `segments_max` new segments.
 
         Raises:
-            BrokerError: CORRUPT_MESSAGE: a batch is damaged, nothing is written; UNKNOWN_SERVER_ERROR if the offsets do not
-                continue from the log's end.
+            BrokerError: CORRUPT_MESSAGE: a batch is damaged, nothing is written; UNKNOWN_SERVER_ERROR if the offsets do
+                not continue from the log's end.
             OSError: the disk failed; batches before the one that failed are in the log.
         """
         view = memoryview(batches)
@@ -327,7 +312,7 @@ class PartitionLog:
     def _append(
         self, data: Buffer, base_offset: int, last_offset: int, leader_epoch: int, max_timestamp: int, now_ms: int
     ) -> int:
-        """Writes one batch and updates everything except the producer state. Returns the cost of a new segment, 0 without one."""
+        """Writes one batch and updates everything except the producer state. Returns the cost of a new segment, or 0."""
         size = len(data)
         self._prepared = False
         segment = self.segments.active
@@ -351,13 +336,13 @@ class PartitionLog:
             self.segments.active.aborted.append(entry)
 
     def expire_producers(self, now_ms: int) -> int:
-        """Removes producers that were idle for producer.id.expiration.ms. Returns their number."""
+        """Removes producers idle for producer.id.expiration.ms. Returns their number."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     # -- segments -------------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
-        """Begins a new segment at the log end. Does nothing if the last segment is empty."""
+        """Begins a segment at the log end, unless the last one is empty."""
         if self.segments.active.size:
             self._roll(self.log_end_offset, now_ms)
 
@@ -372,7 +357,6 @@ class PartitionLog:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, config: LogConfig, opening: LogOpening) -> PartitionLog:
-        """Runs all steps of `opening` at once."""
         return recovery.drain(cls.opening(disk, directory, config, opening))
 
     @classmethod
@@ -381,8 +365,7 @@ class PartitionLog:
     ) -> Generator[int, None, PartitionLog]:
         """Opens a folder, or creates it if it is missing, in steps of a few milliseconds.
 
-        Yields:
-            First the number of bytes to read, then after each step the number of bytes read by it.
+        Yields the number of bytes to read, then after each step the bytes read by it.
 
         Raises:
             BrokerError: INCONSISTENT_TOPIC_ID: the folder belongs to another topic of that name.
@@ -424,9 +407,8 @@ class PartitionLog:
                 log._files.store_segment(segment)
         for segment in loaded.unsynced:
             log._files.changed_segment(segment)
-        log._prepared = (
-            opening.clean and not loaded.recovered and log.snapshots.newest == log.log_end_offset
-        )  # as closed
+        # as closed
+        log._prepared = opening.clean and not loaded.recovered and log.snapshots.newest == log.log_end_offset
         return log
 
     def _start_empty(self, offset: int, now_ms: int) -> None:
@@ -442,13 +424,7 @@ class PartitionLog:
     # -- removing records -----------------------------------------------------------------------------------------
 
     def apply_retention(self, now_ms: int, high_watermark: int, *, segments_max: int = INT64_MAX) -> int:
-        """Deletes whole segments below the high watermark that retention or the log start allows. Returns their number.
-
-        `take_deleted` returns the files after file.delete.delay.ms.
-
-        Args:
-            segments_max: largest number of segments that a call deletes.
-        """
+        """Deletes up to `segments_max` segments below the high watermark, see `take_deleted`. Returns their number."""
         count = expired_segments(
             self.segments.all, self.config, now_ms, self.log_start_offset, high_watermark, self.log_end_offset
         )
@@ -465,14 +441,11 @@ class PartitionLog:
         return count
 
     def take_deleted(self, now_ms: int | None) -> list[str]:
-        """Returns files of deleted segments after file.delete.delay.ms, all of them if `now_ms` is None. The caller removes them.
-
-        Otherwise only a clean stop removes them.
-        """
+        """Returns deleted files after file.delete.delay.ms, all if `now_ms` is None. The caller removes them."""
         return self._files.take_deleted(now_ms)
 
     def swap_in(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> None:
-        """Replaces segments by the synced one that the cleaner made from them. After a crash the log has the old or the new ones."""
+        """Replaces segments by the synced one that the cleaner made. After a crash the log has the old or the new ones."""
         self.producers.complete = False
         cleaned.rename(recovery.SWAP_SUFFIX)
         self.segments.replace(replaced, cleaned)
@@ -485,11 +458,7 @@ class PartitionLog:
             self._tail.clear(self.log_end_offset)  # it may have batches as they were before the cleaning
 
     def delete_records_before(self, offset: int) -> None:
-        """Moves the log start up to `offset` (KIP-107). The next retention deletes the segments below it.
-
-        Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE: `offset` is above the log end.
-        """
+        """DeleteRecords (KIP-107): raises the log start. Raises BrokerError (OFFSET_OUT_OF_RANGE) above the log end."""
         if offset > self.log_end_offset:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}, the log ends at {self.log_end_offset}")
         if offset > self.log_start_offset:
@@ -502,11 +471,7 @@ class PartitionLog:
         self.epochs.truncate_from_start(offset)
 
     def producers_before(self, offset: int) -> Steps[PartitionProducers | None]:
-        """Returns the producers of the log as it will be after `truncate_to(offset)`. Changes nothing: the log may be used
-        between the steps. Returns None if the log was truncated, closed or cleaned, or its start has moved, since the first step.
-
-        Raises as `truncate_to`.
-        """
+        """The producers after a later `truncate_to(offset)`; None if the log changed otherwise between the steps."""
         state = PartitionProducers()
         if not self.segments.first.base_offset < offset < self.log_end_offset:
             return state
@@ -532,8 +497,7 @@ class PartitionLog:
     def truncate_to(self, offset: int, producers: PartitionProducers | None = None) -> None:
         """Truncates the log to `offset`, or to the start of a batch that contains it or is damaged before it.
 
-        Args:
-            producers: what `producers_before` has just returned for this offset; without it, all of its steps are run at once.
+        `producers` is the recent result of `producers_before`; without it, all its steps run at once.
 
         Raises:
             BrokerError: CORRUPT_MESSAGE: a .txnindex is damaged; nothing was truncated.
@@ -560,12 +524,12 @@ class PartitionLog:
         self.producers.become(producers)
 
     def on_records_lost(self) -> None:
-        """Notes that committed records may be lost, with the state of their producers. These producers may use any next sequence."""
+        """Records that committed records may be lost with their producers' state. These may use any next sequence."""
         self.snapshots.lose(self.producers)
         self._files.changed(*self.saved.on_cut(-1))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes all records and starts the log at `offset`: it has no records in common with the leader's log."""
+        """Empties the log, which shares no record with the leader's, and starts it at `offset`."""
         created_ms = self.segments.active.created_ms
         while len(self.segments):
             self._files.delete_segment(self.segments.take_active(), 0)
@@ -589,10 +553,7 @@ class PartitionLog:
     # -- durability -----------------------------------------------------------------------------------------------
 
     def unsynced_files(self) -> list[File]:
-        """Returns the files that a sync must cover to make everything below the present log end durable.
-
-        Sync them, then call `mark_synced` with the present log end offset. Another call before `mark_synced` is allowed.
-        """
+        """Files to sync for everything below the log end, before `mark_synced`. Calls may overlap."""
         if self.log_end_offset == 0 and not (self.cuts or self.truncated_bytes):
             return []  # a lost folder without records is created again; truncated records must not return
         files = self._files.mark(self.log_end_offset)
@@ -607,16 +568,13 @@ class PartitionLog:
         self.recovery_point = max(self.recovery_point, min(up_to_offset, self.log_end_offset))
 
     def save_state(self, *, complete: bool = False) -> bool:
-        """Runs all steps of `saving_state` at once."""
         return finished(self.saving_state(complete=complete))
 
     def saving_state(self, *, complete: bool = False) -> Steps[bool]:
-        """Saves the state at the end of the log, so that a start after a crash reads nothing below it. Returns whether it was necessary.
-        The state is that of the first step: later appends are not in it. It is written after a sync has covered its end. After a
-        truncation or the closing nothing is written. Raises OSError.
+        """Saves the state at the log end for a fast start after a crash. Returns whether that was needed.
 
-        Args:
-            complete: the index files were completed.
+        The state is that of the first step. It is written once a sync has covered its end, unless the log is truncated
+        or closed. `complete`: the index files were completed. Raises OSError.
         """
         active = self.segments.active
         if self.saved.end_offset == self.log_end_offset or not (active.size and self.config.saves_state):
@@ -630,8 +588,7 @@ class PartitionLog:
         return True
 
     def prepare_close(self) -> list[File]:
-        """Writes the files of a clean stop: indexes, epochs, the producer snapshot at the log end. Returns the files to sync.
-        To stop many logs: prepare all, sync all files at once, call `mark_synced` and `close` for each."""
+        """Writes the files of a clean stop and returns those to sync. Then call `mark_synced` and `close`."""
         if not self._prepared:
             self.segments.active.seal_file()
             if self.segments.active.size:
@@ -645,7 +602,7 @@ class PartitionLog:
         return self.unsynced_files()
 
     def close(self) -> None:
-        """Prepares, syncs all unsynced files, and closes the files. The log cannot be used afterwards."""
+        """Prepares, syncs and closes the files."""
         files = self.prepare_close()
         if files:
             self._disk.sync_now(files)
@@ -654,11 +611,11 @@ class PartitionLog:
         self.abandon()
 
     def stored_size(self) -> LogSize:
-        """The sizes of its files after a close."""
+        """Sizes of its files after `close`."""
         return LogSize(self.size_bytes, sum(segment.aborted_bytes() for segment in self.segments))
 
     def take_superseded(self) -> list[str]:
-        """Paths of files that are obsolete after a clean stop is synced."""
+        """Files that are obsolete once a clean stop is synced."""
         return self.snapshots.take_superseded([segment.base_offset for segment in self.segments])
 
     def abandon(self) -> None:
@@ -668,11 +625,11 @@ class PartitionLog:
             segment.close()
 
     def rename(self, directory: str) -> None:
-        """Renames the folder (Kafka's `-delete` and `-stray` names). The log cannot be used afterwards."""
+        """Renames the folder (Kafka's `-delete` and `-stray`) and ends the log's use."""
         self.abandon()
         self._disk.rename(self.directory, directory)
         self.directory = directory
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Sets the topic's new configuration, which takes effect with the next append."""
+        """The new configuration takes effect with the next append."""
         self.config = config

@@ -1,9 +1,4 @@
-"""Entries of the producer state of a partition, and the files that have them.
-
-A .snapshot has the last batch of each producer. Its earlier batches have bytes of their own, which Kafka does not know.
-
-Invariants: a capture has the entries of one moment, whatever changes while it is packed.
-"""
+"""Producer entries of a partition and their files: Kafka's .snapshot, and earlier batches that Kafka does not store."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 
 
 class MalformedSnapshot(BarnabasError):
-    """A .snapshot file is damaged or has another version: an older one or the log must be read instead."""
+    """A .snapshot file is damaged or has another version: read an older one or the log."""
 
 
 def wrapped(sequence: int) -> int:
@@ -39,7 +34,7 @@ def wrapped(sequence: int) -> int:
 
 
 class RetainedBatch(NamedTuple):
-    """A batch that is kept so that its repetition is recognised."""
+    """A batch that is kept to recognise its duplicates."""
 
     first_sequence: int
     last_sequence: int
@@ -53,7 +48,6 @@ class RetainedBatch(NamedTuple):
 
     @classmethod
     def stored(cls, last_sequence: int, last_offset: int, delta: int, timestamp: int) -> RetainedBatch:
-        """The batch with these fields of a file."""
         first_sequence = last_sequence - delta
         if last_sequence >= 0 > first_sequence:
             first_sequence += SEQUENCE_MAX + 1
@@ -61,7 +55,7 @@ class RetainedBatch(NamedTuple):
 
     @classmethod
     def of(cls, first_sequence: int, first_offset: int, last_offset: int, timestamp: int) -> RetainedBatch:
-        """The batch with these offsets; a sequence of -1 if it has none."""
+        """Sequences are -1 if `first_sequence` is."""
         delta = last_offset - first_offset
         last_sequence = first_sequence + delta if first_sequence >= 0 else NO_SEQUENCE
         if last_sequence > SEQUENCE_MAX:
@@ -73,7 +67,7 @@ _NO_BATCH: Final = RetainedBatch(NO_SEQUENCE, NO_SEQUENCE, -1, 0, -1)
 
 
 class ProducerEntry:
-    """The state of one producer id."""
+    """State of one producer id."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
 
@@ -85,7 +79,6 @@ class ProducerEntry:
         self.batches: list[RetainedBatch] = []
 
     def copy(self) -> ProducerEntry:
-        """An equal entry that later changes of this one do not reach."""
         new = ProducerEntry()
         new.epoch, new.coordinator_epoch = self.epoch, self.coordinator_epoch
         new.last_timestamp, new.transaction_first_offset = self.last_timestamp, self.transaction_first_offset
@@ -98,22 +91,19 @@ class ProducerEntry:
 
     @property
     def last_offset(self) -> int:
-        """The offset of its last data record; -1 if the state has no batch of this epoch."""
+        """Offset of its last data record; -1 if this epoch has no batch."""
         return self.batches[-1].last_offset if self.batches else -1
 
 
 class PackedProducers(NamedTuple):
-    """The producers of a partition as bytes: a .snapshot file, and the batches before the last one of each producer."""
+    """Producers as bytes: a .snapshot file, and the batches before the last one of each producer."""
 
     snapshot: bytes
     earlier: bytes
 
 
 class ProducerCapture:
-    """The producers of a partition as they are when this is made, packed in slices while the partition changes.
-
-    An entry that is about to change is copied first (`keep`); entries that are added or removed later have no effect.
-    """
+    """A partition's producers at one moment, packed in slices while the partition changes."""
 
     __slots__ = ("_captures", "_entries")
 
@@ -123,12 +113,12 @@ class ProducerCapture:
         captures.append(self)
 
     def keep(self, producer_id: int, entry: ProducerEntry) -> None:
-        """The entry is about to change."""
+        """Copies an entry that is about to change."""
         if self._entries.get(producer_id) is entry:
             self._entries[producer_id] = entry.copy()
 
     def packing(self) -> Steps[PackedProducers]:
-        """Returns the bytes. Runs once."""
+        """Runs once."""
         try:
             pack, parts, earlier = _SNAPSHOT_ENTRY.pack, [], []
             producers = iter(self._entries.items())
@@ -165,11 +155,7 @@ class ProducerCapture:
 
 
 def read_earlier(data: Buffer) -> Iterable[tuple[int, RetainedBatch]]:
-    """The producer ids and batches of `PackedProducers.earlier`, those of each producer oldest first.
-
-    Raises:
-        MalformedSnapshot: they do not end with a whole batch.
-    """
+    """Batches of `PackedProducers.earlier`, oldest first for each producer. Raises MalformedSnapshot."""
     if len(data) % _EARLIER_BATCH.size:
         raise MalformedSnapshot(f"{len(data)} bytes of earlier batches of {_EARLIER_BATCH.size} bytes each")
     for producer_id, *fields in _EARLIER_BATCH.iter_unpack(data):

@@ -1,9 +1,4 @@
-"""ProducerRebuild: rebuilds the producer state of a log at an offset from its snapshots, saved states and batches.
-
-Invariants: a state is complete (`PartitionProducers.complete`) only if it has every producer that ever wrote to the log. The state is
-complete if the log begins at offset 0 and is read from there without a gap, or if it comes from a snapshot up to `complete_to`. It is
-never complete if committed records were lost, which the file LOST_PRODUCERS in the log's folder records.
-"""
+"""ProducerRebuild: rebuilds a log's producer state at an offset from its snapshots, saved states and batches."""
 
 from __future__ import annotations
 
@@ -29,11 +24,14 @@ _REMEMBERED_SEGMENTS_MAX = 16
 
 
 class ProducerRebuild:
-    """Rebuilds the producer state of one log. See the module.
+    """Rebuilds the producer state of one log.
+
+    The result is `complete` if the log is read from offset 0 without a gap, or a snapshot up to `complete_to` is used,
+    and no committed records were lost.
 
     Args:
-        complete_to: as in `ProducerSnapshots.complete_to`; -1: no state of this log is complete.
-        now_ms: the time by which producers of a snapshot expire; None keeps all of them.
+        complete_to: as in `ProducerSnapshots.complete_to`; -1: no state is complete.
+        now_ms: the time by which producers of a snapshot expire; None keeps all.
     """
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, *, complete_to: int, now_ms: int | None) -> None:
@@ -51,13 +49,7 @@ class ProducerRebuild:
         start_offset: int,
         end_offset: int,
     ) -> Iterator[int]:
-        """Sets `state` to the state of the log at `end_offset`: loads the newest valid snapshot and replays the batches after it.
-
-        Removes damaged snapshots.
-
-        Yields:
-            0 after some milliseconds of work: the planned number of bytes to read does not include these reads.
-        """
+        """Loads the newest valid snapshot and replays up to `end_offset`. Yields 0 after some milliseconds of work."""
         state.clear(start_offset)
         state.complete = start_offset == 0 and self._complete_to >= 0
         for offset in reversed(snapshots):
@@ -100,8 +92,7 @@ class ProducerRebuild:
 
 
 def _remember_batches(segments: list[Segment], state: PartitionProducers, end_offset: int) -> Iterator[int]:
-    """Adds each producer's earlier batches from the log's end, so that a retry of one is recognised. A snapshot has only the last one.
-    Yields as `ProducerRebuild.steps`."""
+    """Adds each producer's earlier batches from the log's end: a snapshot has only the last one. Yields as `steps`."""
     largest = max((batch.size for batch in _last_batches(segments, _REMEMBERED_BYTES, end_offset)), default=0)
     size = min(max(_REMEMBERED_BYTES, RETAINED_BATCHES * largest), _REMEMBERED_BYTES_MAX)
     found: dict[int, list[StoredBatch]] = {}

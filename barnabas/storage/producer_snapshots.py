@@ -1,12 +1,5 @@
-"""ProducerSnapshots: the producer snapshot files of one log, and which of them have a complete state.
-
-Kafka's format has no field for whether a state was complete (`PartitionProducers.complete`). The offset `complete_to` replaces it: each
-snapshot of this log up to this offset has a complete state, and so has a state that is rebuilt from the log up to it. Each log directory
-keeps these offsets in a checkpoint file that Kafka ignores. If the checkpoint is old or missing, or Kafka has written to the log since,
-the offset is too low. A state from a snapshot is then treated as incomplete, which is always safe.
-
-If committed records may have been lost, the state may lack producers, and no file of Kafka records this. The empty file
-`lost-producers` does: without it a log that begins at offset 0 would count as complete after a full read.
+"""Producer snapshots of one log, and which of them are complete.
+Kafka's format has no such flag: the offset `complete_to`, in a checkpoint that Kafka ignores, replaces it.
 """
 
 from __future__ import annotations
@@ -22,12 +15,13 @@ from barnabas.storage.segment import file_name
 
 
 class ProducerSnapshots:
-    """The snapshot files of one log. See the module.
+    """Snapshot files of one log.
 
     Attributes:
-        newest: offset of the newest snapshot on disk; 0 if there is none.
-        complete_to: snapshots up to this offset, inclusive, have a complete state; -1: unknown.
-        lost: committed records may have been lost, with the state of their producers.
+        newest: offset of the newest snapshot on disk; 0 without one.
+        complete_to: snapshots up to this offset, inclusive, have a complete state; -1: unknown. It may be too low (an
+            old checkpoint, or later writes by Kafka): the state is then treated as incomplete, which is always safe.
+        lost: committed records may be lost with their producers (file `lost-producers`): no state is complete.
     """
 
     __slots__ = ("_disk", "_files", "_kept", "complete_to", "lost", "newest")
@@ -48,14 +42,8 @@ class ProducerSnapshots:
         self.complete_to = complete_to
 
     def take_superseded(self, bases: Container[int]) -> list[str]:
-        """Paths of obsolete snapshots of earlier stops: older than the newest one, and without a segment that begins at their offset.
-
-        Remove them after the newest one is synced. A start does not remove them: it would wait for the file system for each of many
-        logs.
-
-        Args:
-            bases: base offsets of the segments.
-        """
+        """Paths of snapshots older than the newest, at no segment's base in `bases`. Remove them after it is synced."""
+        # Not removed at a start, which would wait for the file system for each of many logs.
         kept, self._kept = self._kept, []
         return [
             f"{self._files.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
@@ -72,14 +60,13 @@ class ProducerSnapshots:
                 self.complete_to = offset
 
     def clear(self, state: PartitionProducers) -> None:
-        """Handles an emptied log: none of its records is on disk, and `state` is the state of an empty log."""
+        """`state` is that of a log that was just emptied."""
         self.newest = 0
         state.complete = state.complete and not self.lost
         self.complete_to = 0 if state.complete else -1
 
     def lose(self, state: PartitionProducers) -> None:
-        """Notes that committed records may be lost: neither `state` nor a later state is complete. This also holds after a restart,
-        unless a power loss happens before the next sync of the log."""
+        """Committed records may be lost: no state of this log is complete any more."""
         if not self.lost:
             self._files.store(LOST_PRODUCERS, b"")
             self.lost = True

@@ -1,15 +1,5 @@
-"""Producer state of one partition: the last batches of each producer, and the open transactions.
-
-Checks do not change the state: after a failed write it is still correct.
-
-A state is `complete` while it has every producer that ever wrote to the log. Then an unknown producer that does not begin at
-sequence 0 has lost its first batch, and gets OUT_OF_ORDER_SEQUENCE_NUMBER. Below transaction version 2, Kafka accepts any first
-sequence. An incomplete state accepts any first sequence, as in Kafka (KAFKA-5793, KIP-360), and so does a complete one of a producer
-that is older than the topic: it may continue what it wrote to an earlier topic of that name.
-
-Invariants: a producer has at most RETAINED_BATCHES batches, all of its current epoch, oldest first. `ongoing` is ordered by first
-offset (a new transaction begins at the log's end). A producer has at most one open transaction. Open transactions never expire.
-Follows KIP-98, KIP-360, KIP-890 (verification, lowest tried sequence, TV2 markers) and Kafka 4.3's answers in each case.
+"""Producer state of one partition: last batches of each producer, and open transactions (KIP-98, KIP-360, KIP-890).
+Checks do not change the state, so it stays correct after a failed write.
 """
 
 from __future__ import annotations
@@ -46,14 +36,14 @@ class CompletedTransaction(NamedTuple):
     last_stable_offset: int
 
     def index_entry(self) -> AbortedTxn | None:
-        """Its entry in the index of aborted transactions; None for a committed transaction."""
+        """None for a committed transaction."""
         if not self.aborted:
             return None
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
 class _Verification:
-    """A transaction being verified with its coordinator (KIP-890). The object itself is the guard, unique per attempt."""
+    """A transaction in verification (KIP-890). The object is the guard, unique per attempt."""
 
     __slots__ = ("created_ms", "epoch", "lowest_sequence", "supports_epoch_bump")
 
@@ -64,25 +54,27 @@ class _Verification:
         self.created_ms = -1  # set by the first expiry round that sees it
 
     def ended_by(self, marker_epoch: int) -> bool:
-        """Whether a marker ends the transaction that is being verified, not the one before it.
-
-        If the end of a transaction raises the epoch, its marker has the epoch of the next transaction. The next transaction may
-        begin before the marker of the last one arrives.
-        """
+        """Whether a marker ends the transaction in verification, not the one before it."""
+        # If the end of a transaction bumps the epoch, its marker has the epoch of the next one.
         return self.epoch < marker_epoch if self.supports_epoch_bump else self.epoch <= marker_epoch
 
 
 class PartitionProducers:
     """All producers of one partition.
 
+    A producer has at most RETAINED_BATCHES batches of its current epoch, oldest first, and at most one open
+    transaction. If the state is complete, an unknown producer must begin at sequence 0 unless it is older than the
+    topic. An incomplete state accepts any first sequence, as Kafka does below transaction version 2 (KAFKA-5793,
+    KIP-360).
+
     Attributes:
-        entries: by producer id.
         end_offset: end of the log to which the state belongs, exclusive.
         first_id: producers with lower ids are older than the topic.
-        complete: the log began at offset 0 and the state has all of its producers: none expired, no record was deleted or cleaned.
-        ongoing: first offset -> producer id of the open transactions, in the order of offsets. Other modules only read it.
-        unreplicated: first offset -> marker's offset, in the order of markers: completed, but the high watermark may not have passed
-            the marker. Other modules only read it.
+        complete: the log began at offset 0 and the state has all of its producers: none expired, no record was deleted
+            or cleaned.
+        ongoing: first offset -> producer id of the open transactions, by offset. Other modules only read it.
+        unreplicated: first offset -> marker's offset of completed transactions whose marker the high watermark may not
+            have passed. Other modules only read it.
     """
 
     __slots__ = (
@@ -112,12 +104,10 @@ class PartitionProducers:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """The first offset of the oldest open transaction."""
         return next(iter(self.ongoing)) if self.ongoing else None
 
     @property
     def ongoing_count(self) -> int:
-        """How many transactions are open."""
         return len(self.ongoing)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
@@ -141,7 +131,7 @@ class PartitionProducers:
         return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch
 
     def ongoing_transactions(self) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the open transactions, oldest first."""
+        """(producer id, first offset) of each, oldest first."""
         return [(producer_id, first_offset) for first_offset, producer_id in self.ongoing.items()]
 
     # -- verification (KIP-890) -----------------------------------------------------------------------------------
@@ -149,11 +139,8 @@ class PartitionProducers:
     def verification_guard(
         self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool
     ) -> object | None:
-        """Begins or continues the verification of a transaction; None if the transaction is ongoing here and needs none.
-
-        Also None for a late batch whose successors in the same epoch were written already (V1): it can only be a duplicate. Kafka
-        verifies it, and then refuses the next transaction because its sequence follows that of the late batch.
-        """
+        """Begins or continues a verification; None if the transaction is ongoing here and needs none."""
+        # A late V1 batch is a duplicate. Kafka verifies it, and then rejects the next transaction's sequence.
         if self.has_ongoing_transaction(producer_id, epoch) or self._is_past(producer_id, epoch, sequence):
             return None
         verification = self._verifications.get(producer_id)
@@ -175,7 +162,7 @@ class PartitionProducers:
     def find_duplicate(
         self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int
     ) -> RetainedBatch | None:
-        """The earlier batch that this batch repeats, None if it is new."""
+        """The stored batch that this batch repeats, or None."""
         entry = self.entries.get(producer_id)
         if entry is not None and entry.epoch == epoch and entry.batches:
             if first_sequence == entry.batches[-1].last_sequence + 1:
@@ -187,11 +174,7 @@ class PartitionProducers:
         return None
 
     def check_verified(self, producer_id: int, epoch: int, guard: object | None) -> None:
-        """Checks that a transactional batch belongs to an open transaction or has the guard of its verification.
-
-        Raises:
-            BrokerError: INVALID_PRODUCER_EPOCH for a fenced producer, INVALID_TXN_STATE.
-        """
+        """Checks for an open transaction or the guard. Raises BrokerError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE."""
         entry = self.entries.get(producer_id)
         if entry is not None:
             if entry.transaction_first_offset >= 0 and entry.epoch == epoch:
@@ -206,13 +189,9 @@ class PartitionProducers:
     def check_data(
         self, producer_id: int, epoch: int, first_sequence: int, transactional: bool, *, sequenced: bool
     ) -> None:
-        """Checks that a data batch may follow the earlier batches of this producer.
+        """Checks that a batch may follow the producer's earlier ones. Coordinators' batches are not `sequenced`.
 
-        Args:
-            sequenced: check sequences, too. Batches of clients have sequences, batches of coordinators have none.
-
-        Raises:
-            BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        Raises BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self.entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
@@ -250,10 +229,7 @@ class PartitionProducers:
             raise self._out_of_order(producer_id, sequence, f"{wrapped(last + 1)}")
 
     def on_refused(self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int) -> None:
-        """Notes a client's batch that was refused for good: because of its records, or without authorization. It will not come again.
-
-        A client that continues with the next sequence (aiokafka) lacks no batch: its first sequence in this log is not 0.
-        """
+        """A client's batch was rejected for good: its producer (aiokafka) may continue with the next sequence."""
         if producer_id in self.entries or first_sequence < 0:
             return
         if first_sequence == 0 or self._refused.get(producer_id) == (epoch, first_sequence):
@@ -265,11 +241,9 @@ class PartitionProducers:
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
         """Checks that an end-of-transaction marker may be appended.
 
-        From transaction version 2 on the end of each transaction raises the epoch, so a marker of the present epoch is late. If no
-        transaction is open, it repeats a marker that was written (KAFKA-19999), and is written again.
-
-        Raises:
-            BrokerError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        From transaction version 2 on each transaction bumps the epoch, so a marker of the present epoch is late. If no
+        transaction is open, it repeats a written marker (KAFKA-19999) and is written again. Raises BrokerError:
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self.entries.get(producer_id)
         if entry is None:
@@ -308,7 +282,6 @@ class PartitionProducers:
         timestamp: int,
         transactional: bool,
     ) -> None:
-        """Applies a data batch that is in the log."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry()
@@ -336,7 +309,7 @@ class PartitionProducers:
             capture.keep(producer_id, entry)
 
     def remember(self, producer_id: int, batches: list[RetainedBatch]) -> None:
-        """Adds batches of a producer's present epoch from the log, oldest first: those before the batch that a snapshot has."""
+        """Adds batches of a producer's present epoch, oldest first: those before the batch in the snapshot."""
         entry = self.entries.get(producer_id)
         if entry is None or len(batches) <= len(entry.batches):
             return
@@ -346,7 +319,7 @@ class PartitionProducers:
     def append_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, aborted: bool
     ) -> CompletedTransaction | None:
-        """Applies a marker that is in the log. Returns the transaction that it ends, None if none was open."""
+        """Returns the transaction that the marker ends; None if none was open."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry()
@@ -372,7 +345,7 @@ class PartitionProducers:
         return CompletedTransaction(producer_id, first_offset, offset, aborted, stable)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Removes producers that were idle for `expiration_ms`, and unused verifications. Returns the number of producers."""
+        """Removes producers idle for `expiration_ms`, and unused verifications. Returns the number of producers."""
         expired = [
             producer_id for producer_id, entry in self.entries.items() if _is_expired(entry, now_ms, expiration_ms)
         ]
@@ -387,7 +360,7 @@ class PartitionProducers:
         return len(expired)
 
     def clear(self, end_offset: int) -> None:
-        """Removes everything: the log is empty and begins at `end_offset`. Verifications stay: they concern later batches."""
+        """The log is empty and begins at `end_offset`. Verifications stay: they concern later batches."""
         self.complete = end_offset == 0
         self.entries = {}
         self.ongoing.clear()
@@ -405,31 +378,23 @@ class PartitionProducers:
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def capture(self) -> ProducerCapture:
-        """The producers as they are now. Run its `packing`, or close it: until then each changed entry costs a copy."""
+        """Run its `packing`, or close it: until then each changed entry costs a copy."""
         return ProducerCapture(self.entries, self._captures)
 
     def to_snapshot(self) -> bytes:
-        """The bytes of a .snapshot file, version 1."""
+        """A .snapshot file, version 1."""
         return finished(self.capture().packing()).snapshot
 
     def load_snapshot(self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int) -> None:
-        """Does all steps of `loading` at once."""
         for _ in self.loading(data, end_offset, now_ms, expiration_ms):
             pass
 
     def loading(
         self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int, *, complete: bool = False
     ) -> Iterator[int]:
-        """Replaces the state by that of a snapshot of `end_offset`, without expired producers.
+        """Replaces the state by that of a snapshot of `end_offset`, `complete` or not, without expired producers.
 
-        Args:
-            complete: whether the state was complete when the snapshot was made.
-
-        Yields:
-            0 after some milliseconds of work.
-
-        Raises:
-            MalformedSnapshot: the snapshot is damaged; the state is not changed.
+        Yields 0 after some milliseconds of work. Raises MalformedSnapshot; then the state is unchanged.
         """
         rest = iter(read_snapshot(data))
         loaded = list(islice(rest, LOADED_AT_ONCE))  # raises before anything is changed
@@ -449,7 +414,7 @@ class PartitionProducers:
         self.ongoing.update(sorted(opened))
 
     def loading_earlier(self, data: Buffer) -> Iterator[int]:
-        """Adds the batches before the last one of each producer (`PackedProducers.earlier`), after `loading`. Yields and raises as it."""
+        """Adds the batches of `PackedProducers.earlier`. Yields and raises as `loading`."""
         for count, (producer_id, batch) in enumerate(read_earlier(data), 1):
             entry = self.entries.get(producer_id)  # None: it has expired
             if entry is not None and entry.batches:

@@ -1,16 +1,6 @@
-"""Recovers a partition's folder: reads its files, checks and repairs them, and rebuilds the state.
-
-After a clean stop files are trusted, and the producer snapshot at the log's end makes a read of batches unnecessary. Nothing is truncated
-then: a damaged log is not changed and raises DamagedLog.
-
-Otherwise reading begins at the saved state (`saved_state`). Without one it begins at the segment that contains the recovery point. Headers below the recovery point are trusted. Above it
-every batch is read and its checksum is checked. The log is truncated at the first torn or damaged batch, and later segments are deleted.
-A snapshot, index or epoch file that fails its check is ignored. A gap between two segments means that records were lost. In a compacted
-log the cleaner may have made the gap: this is assumed if the index files fit the shorter segment.
-
-`loading` is a generator, so that its caller can do other work between two steps.
-
-Invariants: nothing below the recovery point is lost or rewritten. The base offsets of the remaining segments ascend.
+"""Recovery of a partition's folder: reads and repairs its files and rebuilds the state.
+Nothing below the recovery point is lost or rewritten. After a clean stop nothing is truncated: damage raises
+DamagedLog.
 """
 
 from __future__ import annotations
@@ -52,7 +42,7 @@ _LEFTOVER_SUFFIXES = (CLEANED_SUFFIX, ".tmp")  # Kafka removes these and .delete
 
 @dataclass(slots=True)
 class LoadedLog:
-    """The contents of a folder after the repair."""
+    """Contents of a folder after the repair."""
 
     segments: list[Segment]
     producers: PartitionProducers
@@ -61,9 +51,8 @@ class LoadedLog:
     log_end_offset: int
     recovery_point: int
     recovered: list[Segment]  # segments that were read: their index files must be completed
-    unsynced: list[
-        Segment
-    ]  # segments that end above the recovery point: the writes of the last process may not be durable
+    # segments that end above the recovery point: the writes of the last process may not be durable
+    unsynced: list[Segment]
     state: SavedState | None  # if it belongs to this log
     snapshots: list[int]  # offsets of the producer snapshots
     producers_complete_to: int  # as of ProducerSnapshots.complete_to
@@ -74,14 +63,13 @@ class LoadedLog:
 
 @dataclass(slots=True)
 class _Start:
-    """The start of reading: a segment, and the saved state of it, if there is one."""
+    """Where reading starts: a segment, and its saved state, if any."""
 
     index: int
     state: SavedState | None = None
 
 
 def drain(steps: Generator[int, None, T]) -> T:
-    """Runs all steps of a generator at once and returns its result."""
     while True:
         try:
             next(steps)
@@ -93,12 +81,13 @@ def drain(steps: Generator[int, None, T]) -> T:
 def loading(disk: Disk, directory: str, config: LogConfig, opening: LogOpening) -> Generator[int, None, LoadedLog]:
     """Reads a folder that exists.
 
-    Yields:
-        First the number of bytes of the log to read, then after each step the number of bytes read by it.
+    Reading begins at the saved state or at the segment of the recovery point. Headers below the recovery point are
+    trusted; above it every checksum is checked, and the log is truncated at the first torn or damaged batch. Invalid
+    snapshots, indexes and epoch files are ignored. A gap between segments means lost records, unless the cleaner made
+    it (the index files fit).
 
-    Raises:
-        DamagedLog: the last stop was clean, and the log is damaged.
-        OSError: the disk failed.
+    Yields the number of bytes to read, then after each step the bytes read by it. Raises DamagedLog if the last stop
+    was clean and the log is damaged; OSError if the disk failed.
     """
     loader = _Loader(disk, directory, config, opening)
     try:
@@ -126,7 +115,6 @@ class _Loader:
         self.truncated_bytes = 0
 
     def steps(self) -> Generator[int, None, LoadedLog]:
-        """Reads the folder, as `loading` describes."""
         disk, directory, config, opening = self._disk, self._directory, self._config, self._opening
         names, epochs_valid = self._load_files()
         segments = self.segments
@@ -176,7 +164,7 @@ class _Loader:
         )
 
     def _load_files(self) -> tuple[list[str], bool]:
-        """Removes leftovers, opens the segments and reads the epochs. Returns all names, and whether the epoch file is valid."""
+        """Removes leftovers, opens segments, reads epochs. Returns all names, and whether the epoch file is valid."""
         bases, self.snapshots, names = _tidy(self._disk, self._directory)
         for base in bases:
             segment = Segment(self._disk, self._directory, base, config=self._config, now_ms=self._opening.now_ms)
@@ -186,7 +174,7 @@ class _Loader:
         return names, epochs_valid
 
     def _restore(self, start: _Start, rebuild: ProducerRebuild, start_offset: int) -> Generator[int, None, None]:
-        """Brings the producers and epochs to the start of reading."""
+        """Restores producers and epochs at the start of reading."""
         before, segment = self.segments[: start.index], self.segments[start.index]
         if start.state is not None:
             self.epochs = EpochCache(start.state.epochs)
@@ -218,19 +206,18 @@ class _Loader:
         return start_offset
 
     def _recovered_to(self, start: _Start, end_offset: int) -> int:
-        """The recovery point after reading: nothing proves that the records above it are durable."""
+        """The recovery point after reading: records above it may not be durable."""
         synced = 0 if start.state is None else start.state.end_offset
         return min(max(self._opening.recovery_point, synced), end_offset)
 
     def _unsynced(self, start_offset: int, recovered_to: int) -> list[Segment]:
-        """The segments that an earlier process may have left unsynced: those from the recovery point on and the one that ends there,
-        which it may have truncated; those below the log start, because DeleteRecords raises the recovery point above them."""
+        """Segments that an earlier process may have left unsynced, also below the log start (DeleteRecords)."""
         segments, first = self.segments, _holding(self.segments, max(recovered_to - 1, 0))
         below = _holding(segments, start_offset) + 1 if start_offset > segments[0].base_offset else 0
         return segments[: min(below, first)] + segments[first:]
 
     def _present_state(self, start: _Start, end_offset: int) -> SavedState | None:
-        """The saved state, if it belongs to the log as it is after the repair."""
+        """The saved state, if it fits the repaired log."""
         state, active = self.state, self.segments[-1]
         if state is None or state is start.state:
             return state
@@ -238,7 +225,7 @@ class _Loader:
         return state if fits else None
 
     def _find_start(self) -> _Start:
-        """The start of reading; after the last segment if nothing must be read."""
+        """After the last segment if nothing must be read."""
         segments, opening = self.segments, self._opening
         if opening.clean:
             aborted = sum(segment.aborted_bytes() for segment in segments)
@@ -307,7 +294,7 @@ class _Loader:
         yield steps.take()
 
     def _check_size(self) -> None:
-        """Raises DamagedLog if the log was stopped cleanly with other .log files: removed, emptied or replaced ones leave no other trace."""
+        """Raises DamagedLog if .log files differ from the clean stop: replaced files leave no other trace."""
         expected = self._opening.size
         if self._opening.clean and expected is not None and sum(self.sizes) != expected.log_bytes:
             raise DamagedLog(
@@ -321,7 +308,7 @@ class _Loader:
 
 
 def read_topic_id(disk: Disk, directory: str) -> bytes | None:
-    """The id of the topic that owns a folder; None if the file is missing, or was torn by a power loss before its first sync."""
+    """None if the file is missing, or torn by a power loss before its first sync."""
     try:
         return parse_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA}"))
     except (FileNotFoundError, MalformedCheckpoint):
@@ -329,20 +316,20 @@ def read_topic_id(disk: Disk, directory: str) -> bytes | None:
 
 
 def remove_segment(disk: Disk, directory: str, segment: Segment) -> None:
-    """Deletes a segment's files at once. The .log is last, so that a crash leaves a segment or nothing."""
+    """Deletes a segment's files, the .log last, so that a crash leaves a segment or nothing."""
     segment.close()
     for suffix in (SNAPSHOT_SUFFIX, *INDEX_SUFFIXES, ".log"):
         disk.remove(f"{directory}/{file_name(segment.base_offset, suffix)}")
 
 
 def snapshot_offsets(names: list[str]) -> list[int]:
-    """The offsets of the producer snapshots among a folder's names, ascending."""
+    """Offsets of the producer snapshots, ascending."""
     end = len(SNAPSHOT_SUFFIX)
     return [int(name[:-end]) for name in names if name.endswith(SNAPSHOT_SUFFIX) and name[:-end].isdigit()]
 
 
 def _drop_snapshots_above(disk: Disk, directory: str, offsets: list[int], end_offset: int) -> list[int]:
-    """Removes the snapshots above the log end and returns the others. The next clean stop removes obsolete ones (`ProducerSnapshots`)."""
+    """Removes the snapshots above the log end and returns the others."""
     for offset in offsets:
         if offset > end_offset:
             disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
@@ -350,10 +337,7 @@ def _drop_snapshots_above(disk: Disk, directory: str, offsets: list[int], end_of
 
 
 def _tidy(disk: Disk, directory: str) -> tuple[list[int], list[int], list[str]]:
-    """Removes the leftovers of a crash, except .deleted files: they may be large and are removed later.
-
-    Returns the base offsets of segments and the offsets of snapshots, both ascending, and the names of all files.
-    """
+    """Removes a crash's leftovers, except large .deleted files. Returns segments, snapshots and all names, ascending."""
     names = disk.listdir(directory)
     # The cleaner renames all files of a segment to .swap before it changes another: if one is not renamed yet, the others are invalid.
     unfinished = min((name[:20] for name in names if name.endswith(CLEANED_SUFFIX)), default="~")
@@ -376,7 +360,7 @@ def _tidy(disk: Disk, directory: str) -> tuple[list[int], list[int], list[str]]:
 
 
 def _finish_swaps(disk: Disk, directory: str, names: list[str]) -> bool:
-    """Finishes the swap of a cleaned segment named .swap, which is complete: it replaces the segments that it covers."""
+    """Completes the swap of a cleaned segment named .swap: it replaces the segments that it covers."""
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     for swap in swaps:
         stem, _, suffix = swap.partition(".")
@@ -408,7 +392,7 @@ def _load_epochs(disk: Disk, directory: str) -> tuple[EpochCache, bool]:
 
 
 def _first_suspect(segments: list[Segment]) -> int:
-    """After a clean stop: the index of the first segment that must still be read; len(segments) if none must."""
+    """Index of the first segment to read after a clean stop; len(segments) if none."""
     for index, segment in enumerate(segments):
         if index == len(segments) - 1:
             last = segment.last_stored()
@@ -420,7 +404,7 @@ def _first_suspect(segments: list[Segment]) -> int:
 
 
 def _holding(segments: list[Segment], offset: int) -> int:
-    """The index of the segment whose range includes `offset`."""
+    """Index of the segment whose range includes `offset`."""
     for index in range(1, len(segments)):
         if segments[index].base_offset > offset:
             return index - 1
@@ -428,7 +412,7 @@ def _holding(segments: list[Segment], offset: int) -> int:
 
 
 def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> Generator[int, None, None]:
-    """Rebuilds the epochs from the batches, because the epoch file is missing or damaged."""
+    """Rebuilds the epochs from the batches: the epoch file is missing or damaged."""
     steps = _Steps()
     for segment in segments:
         for batch in batch_headers(segment.file, 0, segment.size):
@@ -439,13 +423,13 @@ def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> Generator[in
 
 
 def _was_cleaned(segment: Segment, state: SavedState | None) -> bool:
-    """Whether its index files show that it was completed with its present end. They do not if the segment still grew."""
+    """Whether its index files show a segment that was completed with its present end."""
     grew = state is not None and state.base_offset == segment.base_offset and segment.has_indexes(state.indexes)
     return segment.fits_its_indexes() and not grew
 
 
 class _Steps:
-    """Counts the bytes read, and decides when a step is long enough."""
+    """Counts the bytes read and decides when a step ends."""
 
     __slots__ = ("_batches", "_bytes")
 
@@ -464,7 +448,7 @@ class _Steps:
 
 
 def _checked(file: File, position: int, end: int, next_offset: int, recovery_point: int) -> Iterator[StoredBatch]:
-    """Whole batches from `position` on whose offsets ascend from `next_offset`. Checks checksums above the recovery point."""
+    """Whole batches with ascending offsets from `position` on. Checks checksums above the recovery point."""
     if next_offset < recovery_point:
         for batch in batch_headers(file, position, end):
             if batch.base_offset < next_offset or batch.last_offset >= recovery_point:

@@ -1,8 +1,4 @@
-"""Reads the batches of a file, and replays them into producer state.
-
-Invariants: `batch_headers` and `scan` stop at the first position without a whole batch of magic 2 whose offsets ascend. They never
-raise because of the contents of a file.
-"""
+"""Reads batches of a file and replays them into producer state."""
 
 from __future__ import annotations
 
@@ -45,7 +41,7 @@ _SCAN_CHUNK = 1024 * 1024
 
 
 class StoredBatch(NamedTuple):
-    """A batch in a file: its position, and the header fields that storage needs."""
+    """Position of a batch in a file, and its header fields that storage needs."""
 
     position: int
     size: int
@@ -60,7 +56,7 @@ class StoredBatch(NamedTuple):
 
 
 def stored_batch(buffer: Buffer, start: int, position: int) -> StoredBatch | None:
-    """Reads the header at byte `start` of a buffer; None if it is no header of magic 2. `position` is its position in the file."""
+    """Header at byte `start` of a buffer, None if not of magic 2. `position` is its position in the file."""
     base, length, epoch, magic, attributes, delta, timestamp, producer_id, producer_epoch, sequence = (
         _FIELDS.unpack_from(buffer, start)
     )
@@ -81,12 +77,11 @@ def stored_batch(buffer: Buffer, start: int, position: int) -> StoredBatch | Non
 
 
 def checksum_holds(data: memoryview) -> bool:
-    """Whether the checksum of a whole batch is right."""
     return bool(crc32c(data[CRC_COVERS_FROM:]) == unpack_crc(data, CRC_OFFSET)[0])
 
 
 def batch_headers(file: File, position: int, end: int) -> Iterator[StoredBatch]:
-    """The headers of the whole batches between two positions, without a check of checksums."""
+    """Headers of whole batches with ascending offsets, up to the first damage. Checksums are not checked."""
     chunk = b""
     chunk_start = position
     while position + HEADER_SIZE <= end:
@@ -103,7 +98,7 @@ def batch_headers(file: File, position: int, end: int) -> Iterator[StoredBatch]:
 
 
 def scan(file: File, position: int, end: int) -> Iterator[tuple[StoredBatch, memoryview]]:
-    """Whole batches with valid checksums, each with its bytes, as long as their offsets ascend."""
+    """Whole batches with valid checksums and ascending offsets, each with its bytes, up to the first damage."""
     chunk = memoryview(b"")
     chunk_start = position
     next_offset = 0
@@ -130,7 +125,7 @@ def scan(file: File, position: int, end: int) -> Iterator[tuple[StoredBatch, mem
 
 
 def replay(state: PartitionProducers, batch: StoredBatch, data: Buffer) -> CompletedTransaction | None:
-    """Applies a batch of the log (its bytes in `data`) to the producer state; returns the transaction that it ends."""
+    """Applies a batch of the log to the producer state; returns the transaction that it ends."""
     if batch.base_offset > state.end_offset:
         state.complete = False  # the cleaner removed a batch, here or on the leader
     state.end_offset = batch.last_offset + 1
@@ -171,7 +166,7 @@ def replay(state: PartitionProducers, batch: StoredBatch, data: Buffer) -> Compl
 
 
 def note_refused(state: PartitionProducers, data: Buffer) -> None:
-    """Notes a client's batch that was refused for good: its producer may continue with the next sequence."""
+    """Records a client's batch that was rejected for good: its producer may continue with the next sequence."""
     batch = stored_batch(data, 0, 0) if len(data) >= HEADER_SIZE else None
     if batch is not None and batch.producer_id >= 0:
         delta = batch.last_offset - batch.base_offset

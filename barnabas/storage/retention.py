@@ -1,10 +1,4 @@
-"""Selects the segments that retention deletes.
-
-A pure function over segments and configuration. Driven by: the partition log.
-
-Invariants: segments are deleted oldest first and without gaps. A segment that ends above the high watermark stays. The last segment is
-deleted only if its records are too old (an empty one replaces it).
-"""
+"""Retention: selects the segments to delete, oldest first and without gaps. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +16,9 @@ def expired_segments(
     high_watermark: int,
     log_end_offset: int,
 ) -> int:
-    """The number of oldest segments to delete: by retention.ms, by retention.bytes, or below the log start offset.
+    """Number of oldest segments to delete: by retention.ms, retention.bytes, or below the log start offset.
 
-    Without "delete" in cleanup.policy only the log start offset counts.
+    Without "delete" in cleanup.policy only the log start offset counts. The last segment goes only by age.
     """
     surplus = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0

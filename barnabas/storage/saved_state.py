@@ -1,14 +1,6 @@
-"""Saved state of a log: the state at an offset, so that a start need not read the log below it.
-
-`synced-state-checkpoint` is written after a sync of everything that it describes, so whatever loses unsynced writes leaves it valid: a
-power loss, a volume that is detached, or reverted to a snapshot.
-
-The file has the end offset, the position in the segment, the epochs, the segment's aborted transactions and the producers. It is
-used only if its checksum is valid, the index files begin with the bytes that it names, and the log still has the batch that ended
-there: equal offset and leader epoch mean an equal log before it.
-
-Invariants: a truncation of the log empties the file before the next append. Kafka has no such file and reads the whole segment
-of the recovery point.
+"""Saved state of a log at an offset (`synced-state-checkpoint`), so that a start skips the log below it; Kafka has
+none.
+It is written after a sync of everything in it, so it is valid after a power loss or a volume's revert to a snapshot.
 """
 
 from __future__ import annotations
@@ -38,9 +30,8 @@ class SavedState(NamedTuple):
     """A log as it was when it ended at `end_offset`.
 
     Attributes:
-        base_offset: of the active segment.
-        size: of the active segment, in bytes.
-        last_position: position of its last batch; `last_header` is that batch's header, empty if there was none.
+        base_offset, size: of the active segment (bytes).
+        last_position: position of its last batch; `last_header` is that batch's header, empty without one.
         indexes: the contents of its index files.
         aborted: its .txnindex; `producers` and `earlier`: as in PackedProducers; `complete`: as in PartitionProducers.
     """
@@ -58,7 +49,6 @@ class SavedState(NamedTuple):
     complete: bool
 
     def to_bytes(self) -> bytes:
-        """The contents of a file."""
         epochs = b"".join(_EPOCH.pack(*entry) for entry in self.epochs)
         rest = b"".join(
             (
@@ -86,7 +76,7 @@ class SavedState(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SavedState | None:
-        """Reads a file; None if it is torn or damaged. Ignores bytes after its end, which belong to an earlier, longer state."""
+        """None if the file is torn or damaged. Bytes after its end belong to an earlier, longer state."""
         if len(data) < _HEAD.size:
             return None
         magic, checksum, length = _HEAD.unpack_from(data)
@@ -120,9 +110,10 @@ class SavedState(NamedTuple):
         )
 
     def restore(self, segment: Segment) -> bool:
-        """Sets a loaded segment to the end of this state. Returns False if the state belongs to another log."""
+        """Restores a loaded segment to this state. Returns False if the state belongs to another log."""
         if segment.base_offset != self.base_offset or segment.size < self.size:
             return False
+        # Equal offset and leader epoch of the last batch mean an equal log before it.
         if self.last_header and segment.file.pread(len(self.last_header), self.last_position) != self.last_header:
             return False
         aborted: list[AbortedTxn] | None = decode_aborted(self.aborted, self.base_offset)
@@ -130,20 +121,16 @@ class SavedState(NamedTuple):
 
 
 def read_state(disk: Disk, directory: str, names: Container[str]) -> SavedState | None:
-    """The saved state; None if there is none, or it is damaged.
-
-    Args:
-        names: names of the files in the folder.
-    """
+    """None if the file is missing from `names` (of the folder) or damaged."""
     return SavedState.from_bytes(disk.read(f"{directory}/{SYNCED_STATE}")) if SYNCED_STATE in names else None
 
 
 class StateFile:
-    """The file of one log.
+    """The state file of one log.
 
     Attributes:
-        end_offset: the end of the log in the saved state.
-        trusted: changes when no state that was captured before may be written any more.
+        end_offset: log end in the saved state.
+        trusted: changes when states captured earlier become invalid.
     """
 
     __slots__ = ("_directory", "_disk", "_unsynced", "end_offset", "trusted")
@@ -158,7 +145,7 @@ class StateFile:
     def capturing(
         self, segment: Segment, end_offset: int, epochs: EpochCache, producers: PartitionProducers
     ) -> Steps[SavedState | None]:
-        """Returns the state of the first step. The index files must have every entry. None if the last batch is damaged."""
+        """The state of the first step; the index files must be complete. None if the last batch is damaged."""
         position, header = segment.last_batch()
         if segment.size and not header:
             return None
@@ -179,14 +166,14 @@ class StateFile:
         return state._replace(producers=packed.snapshot, earlier=packed.earlier)
 
     def save_when_synced(self, state: SavedState, recovery_point: int) -> None:
-        """Keeps the state until the log is durable up to its end, and then writes it; at once if it is durable already."""
+        """Writes the state once the log is durable up to its end."""
         if state.end_offset < self.end_offset:
             return  # a later state was saved while this one was packed
         self._unsynced = state
         self.on_synced(recovery_point)
 
     def on_synced(self, up_to_offset: int) -> None:
-        """Handles the end of a sync: all writes up to the log end `up_to_offset` are durable."""
+        """All writes below the log end `up_to_offset` are durable."""
         state = self._unsynced
         if state is None or state.end_offset > up_to_offset:
             return
@@ -200,13 +187,12 @@ class StateFile:
         self.end_offset = state.end_offset
 
     def drop(self) -> None:
-        """A state that is not written yet is never written: the log was truncated or closed, or its disk failed."""
+        """Discards a state that is not written yet."""
         self._unsynced = None
         self.trusted = object()
 
     def on_cut(self, end_offset: int) -> list[str]:
-        """Handles a truncation to `end_offset`; -1: the log is emptied. Empties the file of a state beyond it, and returns its path.
-        The caller syncs it together with the truncation."""
+        """Handles a truncation (-1: emptied): empties a later state's file and returns its path to sync."""
         self.drop()
         if self.end_offset <= end_offset:
             return []

@@ -1,7 +1,4 @@
-"""Searches a timestamp in one batch of a log.
-
-The batch may have many records and gaps between offsets.
-"""
+"""Timestamp search in one batch."""
 
 from __future__ import annotations
 
@@ -14,11 +11,7 @@ from barnabas.work import SLICE, Steps
 
 
 def first_in_batch(data: bytes, timestamp: int | None, start_offset: int) -> Steps[tuple[int, int] | None]:
-    """Offset and timestamp of the first record from `start_offset` on with a timestamp ≥ `timestamp`; None: with the largest one.
-
-    Raises:
-        RemoteProtocolError: the batch is incomplete, or its records cannot be read.
-    """
+    """(offset, timestamp) of the first record from `timestamp` on, or with the largest. Raises RemoteProtocolError."""
     header = read_header(data)
     if header.size_bytes > len(data):
         raise RemoteProtocolError(f"batch of {header.size_bytes} bytes where {len(data)} are left")

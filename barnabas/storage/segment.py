@@ -1,10 +1,5 @@
-"""One segment of a log: a .log file with its offset index, time index and aborted transactions.
-
-A read or a search that finds a damaged batch raises CORRUPT_MESSAGE each time and logs it once. It never skips the batch, and never
-returns an empty result instead.
-
-Invariants: `size` is the end of the last whole batch, and nothing after it in the file is read. Every batch
-has offsets ≥ base_offset, at most 2³¹−1 above it. Only the last segment of a log grows.
+"""Segment of a log: a .log file with its offset index, time index and aborted transactions.
+A damaged batch raises CORRUPT_MESSAGE at each read; it is never skipped.
 """
 
 from __future__ import annotations
@@ -45,7 +40,7 @@ class LogSlice(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """The result of a search for a timestamp."""
+    """Result of a timestamp search."""
 
     offset: int
     timestamp: int
@@ -60,7 +55,7 @@ FILE_KINDS = (".log", ".index", ".timeindex", ".txnindex")
 
 
 class StoredIndexes(NamedTuple):
-    """The numbers of entries in the index files, and the checksums of their bytes."""
+    """Numbers of entries in the index files, and checksums of their bytes."""
 
     offset_entries: int
     offset_checksum: int
@@ -93,8 +88,10 @@ def ends_with(data: bytes, position: int, last_offset: int) -> bool:
 class Segment:
     """A segment, open for reads; the last segment of a log is also open for appends.
 
+    Batches have offsets ≥ base_offset, at most 2³¹−1 above it.
+
     Attributes:
-        size: bytes of whole batches.
+        size: end of the last whole batch in the file.
         max_timestamp: of all its records, in milliseconds, -1 if none has one.
         first_timestamp: max timestamp of its first batch; -1 if it is empty or has none.
         created_ms: time when this process created or opened it: the age of a segment without timestamps.
@@ -157,14 +154,14 @@ class Segment:
     # -- its files ------------------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Creates an empty .log file, or empties an existing one."""
+        """Empties an existing file."""
         self._file = self._disk.open(self.log_path, create=True)
         if self._file.size():
             self._file.truncate(0)
         self.reset_indexes()
 
     def load(self) -> None:
-        """Opens the .log file, which is clean or will be recovered."""
+        """Opens the .log file without checking it."""
         self.size = self.file.size()
         for batch in batch_headers(self.file, 0, self.size):
             self.first_timestamp = batch.max_timestamp
@@ -184,7 +181,7 @@ class Segment:
         return self._prefix + kind + self._suffix
 
     def rename(self, suffix: str) -> None:
-        """Changes the suffix of its files, or removes it: the .log first, as in Kafka. The new names are not synced."""
+        """Changes the files' suffix, the .log first, as in Kafka. The new names are not synced."""
         self.close()
         for kind in FILE_KINDS:
             old = self._path(kind)
@@ -206,11 +203,7 @@ class Segment:
 
     @property
     def aborted(self) -> list[AbortedTxn]:
-        """The aborted transactions whose markers are in this segment. The caller adds one by `append`.
-
-        Raises:
-            BrokerError: CORRUPT_MESSAGE: the .txnindex is damaged. Without it aborted records would look committed.
-        """
+        """Aborted transactions whose markers are here; `append` to it. Raises BrokerError (CORRUPT_MESSAGE)."""
         if self._aborted is None:
             data = self._read_file(".txnindex")
             found = decode_aborted(data, self.base_offset) if data else []
@@ -220,12 +213,12 @@ class Segment:
         return self._aborted
 
     def has_valid_aborted(self) -> bool:
-        """Whether the .txnindex file is absent (nothing was aborted) or readable."""
+        """Whether the .txnindex is absent (nothing aborted) or readable."""
         data = self._read_file(".txnindex") if self.size else None
         return data is None or decode_aborted(data, self.base_offset) is not None
 
     def aborted_bytes(self) -> int:
-        """Size of the .txnindex file; 0 without one, or without records: a truncation leaves an old file beside an empty .log."""
+        """Size of the .txnindex; 0 without one or without records (a truncation leaves an old file)."""
         if not self.size:
             return 0
         if self._aborted is not None:
@@ -234,7 +227,7 @@ class Segment:
         return self._disk.size(path) if self._disk.exists(path) else 0
 
     def fits_its_indexes(self) -> bool:
-        """Whether its index files are complete and have no entry beyond its end: then it was not longer when they were written."""
+        """Whether its index files are complete and end with the segment: it was not longer when they were written."""
         offset_data, time_data = self._read_file(".index"), self._read_file(".timeindex")
         if not self.size or offset_data is None or time_data is None:
             return False
@@ -250,7 +243,6 @@ class Segment:
         )
 
     def has_indexes(self, stored: StoredIndexes) -> bool:
-        """Whether its index files have exactly these entries."""
         offset_data, time_data = self._read_file(".index") or b"", self._read_file(".timeindex") or b""
         return stored == StoredIndexes(
             len(offset_data) // OFFSET_ENTRY_SIZE,
@@ -260,7 +252,7 @@ class Segment:
         )
 
     def load_indexes(self) -> None:
-        """Reads .index and .timeindex. If one is missing or damaged, rebuilds both from the log."""
+        """Reads .index and .timeindex; rebuilds both from the log if one is missing or damaged."""
         if not self.size:
             self.reset_indexes()
             return
@@ -279,7 +271,7 @@ class Segment:
         self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
-        """Rebuilds both indexes from the headers of the log, up to the first damaged one."""
+        """From the headers of the log, up to the first damaged one."""
         self.reset_indexes(keep_aborted=True)
         next_offset = self.base_offset
         for batch in batch_headers(self.file, 0, self.size):
@@ -291,7 +283,6 @@ class Segment:
         self.time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
 
     def reset_indexes(self, *, keep_aborted: bool = False) -> None:
-        """Clears both indexes and the aborted list before a rebuild."""
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._built = True
@@ -305,7 +296,7 @@ class Segment:
         self._hints.clear()
 
     def _read_prefix(self, suffix: str, size: int) -> bytes:
-        """The first bytes of an index file. The bytes after them are replaced by zeros."""
+        """The first bytes of an index file, whose remainder is replaced by zeros."""
         data = self._read_file(suffix) or b""
         if len(data) > size and (any(data[size:]) or len(data) > size + TIME_ENTRY_SIZE):
             file = self._disk.open(self._path(suffix))
@@ -321,12 +312,9 @@ class Segment:
             return None
 
     def index_changes(self, *, complete: bool) -> list[IndexChange]:
-        """The changes that bring .index and .timeindex up to date. The first change of each file begins at 0, and the end of a change
-        is the end of its file. The caller writes the changes before the next call.
+        """Changes that bring .index and .timeindex up to date, to be written before the next call.
 
-        Args:
-            complete: the segment will not grow. Otherwise an entry of zeros, as in the files that Kafka preallocates, ends
-                each file: so after a power loss it cannot pass for the file of a shorter, completed segment.
+        The first change of a file begins at 0; the file ends with its change. A `complete` segment will not grow.
         """
         self.seal_file()
         offset_index, time_index, stored = self.offset_index, self.time_index, self._stored
@@ -335,6 +323,7 @@ class Segment:
         changes = []
         offset_data = offset_index.to_bytes(stored.offset_entries)
         if offset_data or rewritten:
+            # Zeros at the end: after a power loss the file cannot pass for the index of a shorter, completed segment.
             end = b"" if complete else bytes(OFFSET_ENTRY_SIZE)
             position = stored.offset_entries * OFFSET_ENTRY_SIZE
             changes.append(IndexChange(self._path(".index"), position, offset_data + end))
@@ -353,7 +342,7 @@ class Segment:
         return changes
 
     def index_files(self) -> list[tuple[str, bytes]]:
-        """(path, contents) of the index files as they should be on disk. An empty aborted list has no file."""
+        """(path, contents) of the index files. An empty aborted list has no file."""
         self._stored = NOTHING_STORED
         files = [(path, data) for path, _, data in self.index_changes(complete=True)]
         if self.aborted:
@@ -362,15 +351,15 @@ class Segment:
 
     @property
     def stored(self) -> StoredIndexes:
-        """The contents of the index files since the last call of `index_changes`."""
+        """Index files as of the last `index_changes`."""
         return self._stored
 
     def forget_stored(self) -> None:
-        """Notes that the index files could not be written: the next changes replace them."""
+        """The index files could not be written: the next changes replace them."""
         self._stored = NOTHING_STORED
 
     def last_batch(self) -> tuple[int, bytes]:
-        """The position and the header of the last batch; (0, b"") if there is none or it cannot be found."""
+        """Position and header of the last batch; (0, b"") without one or if it cannot be found."""
         if self._last_position < 0 and self.size:
             self.last_stored()
         if self._last_position < 0:
@@ -378,8 +367,7 @@ class Segment:
         return self._last_position, self.file.pread(HEADER_SIZE, self._last_position)
 
     def restore(self, size: int, last_position: int, stored: StoredIndexes, aborted: list[AbortedTxn]) -> bool:
-        """Sets the segment to its state at byte `size`, as this or another process saved it. Returns False, without a change, if the
-        index files have other contents."""
+        """Restores the segment at byte `size`. Returns False, without a change, if the index files differ."""
         offset_size, time_size = stored.offset_entries * OFFSET_ENTRY_SIZE, stored.time_entries * TIME_ENTRY_SIZE
         offset_data = self._read_prefix(".index", offset_size)
         time_data = self._read_prefix(".timeindex", time_size)
@@ -403,7 +391,7 @@ class Segment:
         return True
 
     def seal_file(self) -> None:
-        """Removes bytes that a failed write may have left."""
+        """Removes bytes of a failed write."""
         if self._torn:
             self.file.truncate(self.size)
             self._torn = False
@@ -414,7 +402,7 @@ class Segment:
             self._file = None
 
     def damaged(self, position: int, what: str, *, kind: str = ".log") -> BrokerError:
-        """The error of a read that finds damage. The first one of a position is logged."""
+        """The error for damage; logged once for each position."""
         text = f"{self._path(kind)} is damaged at byte {position}: {what}"
         if (kind, position) != self._damaged_at:
             self._damaged_at = (kind, position)
@@ -432,7 +420,7 @@ class Segment:
         return self.base_offset if last is None else last.last_offset + 1
 
     def last_stored(self) -> StoredBatch | None:
-        """The last whole batch in the file; None if there is none."""
+        """The last whole batch in the file, or None."""
         last = None
         for last in batch_headers(
             self.file, self._last_position if self._last_position >= 0 else self.seek(2**62), self.size
@@ -441,7 +429,7 @@ class Segment:
         return last
 
     def seek(self, offset: int) -> int:
-        """The position of a batch at or before the one that contains `offset`. Rebuilds the index if its entry is wrong."""
+        """Position of a batch at or before the one that contains `offset`. Rebuilds the index if its entry is wrong."""
         last_offset, position = self.offset_index.entry_before(offset)
         if position and not self._built:
             header = self.file.pread(HEADER_SIZE, position)
@@ -451,7 +439,7 @@ class Segment:
         return position
 
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Notes a batch. Adds an entry to the indexes after every index.interval.bytes."""
+        """Adds an entry to the indexes after every index.interval.bytes."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self._max_timestamp_offset = last_offset
@@ -469,11 +457,7 @@ class Segment:
     def is_full(
         self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig, *, pending: int = 0
     ) -> bool:
-        """Whether a batch of `size` bytes must begin a new segment (segment.bytes, segment.ms, segment.index.bytes).
-
-        Args:
-            pending: bytes that will be written before it.
-        """
+        """Whether a batch must begin a new segment (segment.bytes, .ms, .index.bytes). `pending`: bytes before it."""
         held = self.size + pending
         if not held:
             return False
@@ -493,21 +477,13 @@ class Segment:
         )
 
     def append(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Writes one batch whose offsets are assigned.
-
-        Raises:
-            OSError: the disk failed; the segment's state is not changed.
-        """
+        """Writes one batch with assigned offsets. After an OSError the state is unchanged."""
         position, size = self.size, len(data)
         self._write(data, size)
         self.note_batch(position, size, last_offset, max_timestamp)
 
     def append_run(self, data: memoryview, batches: Sequence[StoredBatch]) -> None:
-        """Writes neighbouring batches of `data` with one write. Their positions are those in `data`.
-
-        Raises:
-            OSError: the disk failed; the segment's state is not changed.
-        """
+        """Writes neighbouring batches of `data` (positions in it) at once. After an OSError the state is unchanged."""
         start = batches[0].position
         shift = self.size - start
         end = batches[-1].position + batches[-1].size
@@ -526,7 +502,7 @@ class Segment:
         self.size += size
 
     def cut_at(self, offset: int) -> tuple[int, int]:
-        """(position, end offset) of a truncation to `offset`: it keeps the whole batches that end below `offset`, up to a damaged one."""
+        """(position, end offset) of a truncation to `offset`: whole batches below it stay, up to a damaged one."""
         position = self.seek(offset)
         for batch in batch_headers(self.file, position, self.size):
             position = batch.position
@@ -540,10 +516,9 @@ class Segment:
         return position, end_offset
 
     def truncate_to(self, offset: int) -> int:
-        """Removes the batch that contains `offset`, or a damaged batch before it, and all later batches. Returns the new end offset.
+        """Removes everything from the batch of `offset`, or a damaged one before it. Returns the new end offset.
 
-        Raises:
-            BrokerError: CORRUPT_MESSAGE: the .txnindex is damaged; nothing was removed.
+        Raises BrokerError (CORRUPT_MESSAGE) if the .txnindex is damaged; nothing was removed.
         """
         aborted = self.aborted
         position, end_offset = self.cut_at(offset)
@@ -568,11 +543,7 @@ class Segment:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> StoredBatch | None:
-        """The first batch that ends at or after `offset`.
-
-        Raises:
-            BrokerError: CORRUPT_MESSAGE: a batch before it is damaged.
-        """
+        """The first batch that ends at or after `offset`. Raises BrokerError (CORRUPT_MESSAGE) for damage before it."""
         position = self.seek(offset)
         for batch in batch_headers(self.file, position, self.size):
             if batch.last_offset >= offset:
@@ -585,12 +556,9 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
     ) -> LogSlice | None:
-        """Whole batches from the one that contains `offset`, below `end_offset`; None if all batches of this segment end before `offset`.
+        """Whole batches from the one that contains `offset`, below `end_offset`; None if this segment ends before it.
 
-        A reader that continues at its last position needs one read of the file. Otherwise one more read finds the position.
-
-        Raises:
-            BrokerError: CORRUPT_MESSAGE: the first batch has no readable header.
+        A sequential reader needs one read of the file, another reader two. Raises BrokerError (CORRUPT_MESSAGE).
         """
         position = self._hints.pop(offset, -1)
         if position < 0:
@@ -619,7 +587,7 @@ class Segment:
             if not at_least_one:
                 return LogSlice(b"", offset, offset)
             data = self.file.pread(length + LENGTH_OVERHEAD, position)
-        # All batches before an indexed position are whole: only headers after the last one are read.
+        # All batches before an indexed position are whole: only later headers are read.
         last_offset, end = self.offset_index.entry_up_to(position + len(data) - HEADER_SIZE, end_offset)
         end -= position
         if end > 0 and (self._built or ends_with(data, end, last_offset)):
@@ -643,11 +611,7 @@ class Segment:
         return LogSlice(memoryview(data)[:end] if end >= _VIEW_BYTES_MIN else data[:end], base, next_offset)
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> Steps[TimestampOffset | None]:
-        """The first record from `start_offset` on with a timestamp ≥ `timestamp`.
-
-        Raises:
-            BrokerError: CORRUPT_MESSAGE: a batch before the record is damaged.
-        """
+        """The first record from `start_offset` on with a timestamp ≥ `timestamp`. Raises BrokerError (CORRUPT_MESSAGE)."""
         position = self.seek(max(start_offset, self.time_index.offset_before(timestamp)))
         size = self.size
         for number, batch in enumerate(batch_headers(self.file, position, size), start=1):
@@ -667,11 +631,7 @@ class Segment:
         return None
 
     def remaining_timestamp(self, start_offset: int) -> Steps[int]:
-        """The largest timestamp of the records from `start_offset` on; -1 if none has one.
-
-        Raises:
-            BrokerError: CORRUPT_MESSAGE: the batch of `start_offset` is damaged.
-        """
+        """The largest timestamp from `start_offset` on; -1 without one. Raises BrokerError (CORRUPT_MESSAGE)."""
         largest = -1
         for number, batch in enumerate(batch_headers(self.file, self.seek(start_offset), self.size), start=1):
             if not number % _HEADERS_PER_STEP:
@@ -687,7 +647,7 @@ class Segment:
         return largest
 
     def recorded_timestamp(self) -> int:
-        """The largest timestamp of its records; -1 if none has one."""
+        """The largest timestamp of its records; -1 without one."""
         if self._time_index is None:
             self.load_indexes()
         return self.max_timestamp

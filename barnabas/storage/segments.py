@@ -1,7 +1,4 @@
-"""The segments of a log, in order, and look-ups over all of them.
-
-Invariants: there is at least one segment. Base offsets ascend. The last segment is the active one, and only it grows.
-"""
+"""Segments of a log, in order, with look-ups over all of them. At least one, of which the last grows."""
 
 from __future__ import annotations
 
@@ -16,11 +13,7 @@ from barnabas.work import Steps
 
 
 class Segments:
-    """An ordered list of segments.
-
-    Attributes:
-        active: the last one.
-    """
+    """An ordered list of segments; `active` is the last one."""
 
     __slots__ = ("_list", "active")
 
@@ -47,24 +40,22 @@ class Segments:
         return sum(segment.size for segment in self._list)
 
     def add(self, segment: Segment) -> None:
-        """Adds a segment, which becomes the active one."""
         self._list.append(segment)
         self.active = segment
 
     def take_oldest(self, count: int) -> list[Segment]:
-        """Removes and returns the `count` oldest segments. At least the active one must stay."""
+        """At least the active segment must stay."""
         taken, self._list[:count] = self._list[:count], []
         return taken
 
     def take_active(self) -> Segment:
-        """Removes and returns the active segment. The segment before it becomes active."""
         taken = self._list.pop()
         if self._list:
             self.active = self._list[-1]
         return taken
 
     def holds(self, run: Sequence[Segment]) -> bool:
-        """Whether the log has exactly these segments as neighbours, none of them active."""
+        """Whether these segments are neighbours of this log and none is active."""
         return not run or self._place(run) is not None
 
     def _place(self, run: Sequence[Segment]) -> int | None:
@@ -74,14 +65,14 @@ class Segments:
         return at if whole else None
 
     def replace(self, run: Sequence[Segment], cleaned: Segment) -> None:
-        """Replaces segments by one. `holds` must be true for them."""
+        """`holds` must be true for `run`."""
         at = self._place(run)
         if at is None:
             raise LocalProtocolError(f"segments from {run[0].base_offset} on are not in the log any more")
         self._list[at : at + len(run)] = [cleaned]
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """The segment that contains `offset` (the first segment if `offset` is below all) and those after it."""
+        """The segment that contains `offset` (the first if `offset` is below all) and later ones."""
         if offset >= self.active.base_offset:
             return [self.active]
         index = bisect_right(self._list, offset, key=lambda segment: segment.base_offset) - 1
@@ -90,7 +81,7 @@ class Segments:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
     ) -> LogSlice:
-        """Reads as PartitionLog.read does. The offset must be within the log. A slice is always of one segment."""
+        """As PartitionLog.read, for an offset within the log. A slice is always of one segment."""
         for segment in self.from_offset(offset):
             found = segment.read(offset, max_bytes, end_offset, log_end_offset, at_least_one=at_least_one)
             if found is not None:
@@ -98,7 +89,6 @@ class Segments:
         return LogSlice(b"", offset, offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """The same as PartitionLog.aborted_transactions."""
         found: list[AbortedTxn] = []
         for segment in self.from_offset(start_offset):
             for entry in segment.aborted:

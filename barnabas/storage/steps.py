@@ -1,4 +1,4 @@
-"""Batches as work (`barnabas/work.py`): decompresses, compresses and decodes large batches in steps."""
+"""Batches in steps (`barnabas/work.py`): large ones are decompressed, compressed and decoded piecewise."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ INLINE_BYTES_MAX = 256 * 1024  # decompressed within a step: 1 ms
 
 
 def unpacked(codec: int, packed: Buffer) -> Steps[bytes]:
-    """Decompresses the records of a batch; short ones without a step.
-
-    Raises:
-        RemoteProtocolError: malformed, or more than DECOMPRESSED_BYTES_MAX.
-    """
+    """Decompresses records. Raises RemoteProtocolError if malformed or above DECOMPRESSED_BYTES_MAX."""
     try:
         return decompress(codec, packed, INLINE_BYTES_MAX if codec else len(packed))
     except DecompressedTooLarge:
@@ -44,7 +40,6 @@ def unpacked(codec: int, packed: Buffer) -> Steps[bytes]:
 
 
 def packed(codec: int, records: bytes) -> Steps[bytes]:
-    """Compresses the records of a batch; short ones without a step."""
     if codec and len(records) > INLINE_BYTES_MAX:
         found: list[bytes] = []
         yield lambda: found.append(compress(codec, records))
@@ -53,11 +48,7 @@ def packed(codec: int, records: bytes) -> Steps[bytes]:
 
 
 def record_slices(records: bytes, header: BatchHeader) -> Iterator[tuple[bytes, list[Record]]]:
-    """Decodes the decompressed records of one batch, a few thousand at a time: yields their bytes and the records.
-
-    Raises:
-        RemoteProtocolError: as in `record_codec.decode`.
-    """
+    """Decodes a few thousand records at a time: yields their bytes and the records. Raises RemoteProtocolError."""
     count = header.record_count
     check_count(records, count)
     append_time = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else -1

@@ -1,8 +1,4 @@
-"""Keeps the newest batches of a log in memory, for readers near the log's end.
-
-Invariants: the tail has consecutive batches up to the log's end, or none. It has at most TAIL_BYTES_MAX bytes, and no batch above
-TAIL_BATCH_BYTES_MAX, so that a thousand busy partitions take only tens of megabytes.
-"""
+"""Tail: the newest batches of a log in memory, for readers near its end."""
 
 from __future__ import annotations
 
@@ -17,11 +13,7 @@ TAIL_BATCH_BYTES_MAX: Final = 16 * 1024  # for a larger batch the cost of a file
 
 
 class Tail:
-    """Copies of the last batches.
-
-    Attributes:
-        start_offset: of the first batch; the log's end if there is none.
-    """
+    """Consecutive batches up to the log's end, in tens of megabytes for a thousand busy partitions."""
 
     __slots__ = ("_bases", "_batches", "_bytes", "_ends", "start_offset")
 
@@ -33,7 +25,7 @@ class Tail:
         self.start_offset = end_offset
 
     def clear(self, end_offset: int) -> None:
-        """Removes all batches; the log now ends at `end_offset`."""
+        """The log now ends at `end_offset`."""
         if self._bases:
             self._bases.clear()
             self._ends.clear()
@@ -42,7 +34,6 @@ class Tail:
         self.start_offset = end_offset
 
     def append(self, base_offset: int, data: Buffer, next_offset: int) -> None:
-        """Adds a batch that was appended to the log."""
         size = len(data)
         if size > TAIL_BATCH_BYTES_MAX:
             self.clear(next_offset)
@@ -62,7 +53,7 @@ class Tail:
             self.start_offset = self._bases[0] if self._bases else next_offset
 
     def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> LogSlice:
-        """Batches from the one that contains `offset`, or the next one. Call it only for `offset` ≥ start_offset."""
+        """Batches from the one that contains `offset` (≥ start_offset), or the next one."""
         bases, batches = self._bases, self._batches
         first = index = bisect_right(self._ends, offset)
         count = len(bases)

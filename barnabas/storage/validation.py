@@ -1,13 +1,6 @@
 """Checks a batch before a leader appends it, and sets its header fields.
-
-Always checked: one whole batch of magic 2, its size, its checksum, base offset 0, lastOffsetDelta + 1 = count, no control bit from
-clients, consistent producer fields. The records of a client's batch are checked, too (`storage/inspection`): their lengths, offsets and
-timestamps, and their keys if the topic is compacted. A batch that takes more than a millisecond is inspected in a thread beforehand,
-and the finished inspection is passed in. The header gets the largest timestamp of the records, as in Kafka, or
-the append time if the topic has LogAppendTime.
-
-With record.validation=header records are checked only if the topic is compacted or recompresses them, or if the
-timestamps in the header are outside of message.timestamp.{before,after}.max.ms.
+With record.validation=header, records are checked only if the topic is compacted or recompresses them, or if the
+header's timestamps are outside of message.timestamp.{before,after}.max.ms.
 """
 
 from __future__ import annotations
@@ -48,12 +41,10 @@ from barnabas.storage.replay import StoredBatch, checksum_holds, stored_batch
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 
 _LENGTH_MIN_OF_ANY_MAGIC: Final = 14  # of the formats before v2
-WALK_COST_MAX: Final = (
-    SLICE_RECORDS // 4
-)  # of a batch of more records, before it is called long: some 15,000 records of one length
-CHECKED_BYTES_MAX: Final = (
-    2 * 1024 * 1024
-)  # of a batch, before it is called long: copied and checksummed in a millisecond
+# of a batch of more records, before it is called long: some 15,000 records of one length
+WALK_COST_MAX: Final = SLICE_RECORDS // 4
+# of a batch, before it is called long: copied and checksummed in a millisecond
+CHECKED_BYTES_MAX: Final = 2 * 1024 * 1024
 RECODED_BYTES_MAX: Final = 4_096  # of records, before the batch is called long: zstd's level 22 takes 0.7 ms for them
 
 
@@ -62,7 +53,7 @@ CheckedBatch = tuple[bytearray | memoryview, int, int, int, int, int, int, int]
 
 
 class LongBatch(BarnabasError):
-    """A batch takes too long to inspect in a turn of the loop. It was not changed or written."""
+    """A batch takes too long to inspect in the loop. It was not changed or written."""
 
 
 def _invalid(message: str) -> BrokerError:
@@ -70,20 +61,21 @@ def _invalid(message: str) -> BrokerError:
 
 
 def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: AppendOrigin, now_ms: int) -> CheckedBatch:
-    """Checks the one batch in `data`. An incomplete batch after it is ignored.
+    """Checks the one batch in `data`. An incomplete batch after it is ignored, as in Kafka.
 
     Args:
         data: the batch, or its finished inspection. Without an inspection the records are inspected here, if necessary.
 
     Returns:
         The batch, writable and of exact size (the same buffer if `data` is writable and its records do not change), its
-        attributes, last offset delta, max timestamp, producer id, producer epoch and base sequence, and the cost of the check of
-        its records in this call.
+        attributes, last offset delta, max timestamp (of the records, or the append time for LogAppendTime), producer
+        id,
+        producer epoch and base sequence, and the cost of the check of its records in this call.
 
     Raises:
         BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
             UNSUPPORTED_COMPRESSION_TYPE, in Kafka's order of checks.
-        LongBatch: a client's batch takes too long to inspect in a turn of the loop. Call it again with a finished inspection.
+        LongBatch: call it again with a finished inspection.
     """
     inspection = None
     if isinstance(data, Inspection):
@@ -157,6 +149,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
         if recodes or outside or reads:
             cost = -1
             if not (recodes or outside or attributes & (COMPRESSION_MASK | ATTRIBUTE_LOG_APPEND_TIME)):
+                # Nearly every batch takes this path: an Inspection would double the cost of a small batch.
                 cost = _walk_plain(whole[HEADER_SIZE:size], count, base_timestamp, max_timestamp, config, now_ms)
             if cost < 0:
                 inspection = Inspection(whole, config, now_ms)
@@ -192,10 +185,9 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
 
 
 def check_replicated_batches(data: memoryview, next_offset: int) -> list[StoredBatch]:
-    """The whole batches that a leader sent; positions are those in `data`. An incomplete batch at the end is ignored.
+    """Whole batches from a leader, with positions in `data`; an incomplete last batch is ignored.
 
-    Raises:
-        BrokerError: CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR if the offsets do not ascend from `next_offset`.
+    Raises BrokerError: CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR if the offsets do not ascend from `next_offset`.
     """
     parsed: list[StoredBatch] = []
     position = 0
@@ -229,10 +221,10 @@ def _writable(data: Buffer, size: int) -> bytearray | memoryview:
 
 
 def single_batch_size(data: Buffer) -> int:
-    """The size of the one whole batch at the beginning of `data`. An incomplete batch after it is ignored, as in Kafka.
+    """Size of the whole batch at the beginning of `data`. An incomplete one after it is ignored, as in Kafka.
 
-    Raises:
-        BrokerError: INVALID_RECORD: no batch, more than one, or one of an old magic; CORRUPT_MESSAGE: an impossible length or magic.
+    Raises BrokerError: INVALID_RECORD: no batch, several, or an old magic; CORRUPT_MESSAGE: an impossible length or
+    magic.
     """
     size = _whole_batch_size(data, 0)
     if size is None:
@@ -265,7 +257,7 @@ def _whole_batch_size(data: Buffer, position: int) -> int | None:
 
 
 def _clear_log_append_time(batch: bytearray | memoryview, attributes: int) -> None:
-    """Clears the bit of LogAppendTime. Kafka accepts such a batch for a topic of CreateTime, and sets that topic's timestamp type."""
+    """Kafka accepts a LogAppendTime batch for a topic of CreateTime, and sets that topic's timestamp type."""
     pack_attributes(batch, ATTRIBUTES_OFFSET, attributes)
     _write_checksum(batch)
 
@@ -283,13 +275,7 @@ def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidation
 def _walk_plain(
     records: memoryview, count: int, base_timestamp: int, max_timestamp: int, config: LogConfig, now_ms: int
 ) -> int:
-    """Checks uncompressed records. Returns the cost of the check, or -1 if the records do not agree with their header.
-
-    Nearly every batch takes this path: an `Inspection` would double the cost of a small batch.
-
-    Raises:
-        LongBatch: the walk takes too long for one turn of the loop.
-    """
+    """Cost of the check of uncompressed records; -1 if they contradict their header. Raises LongBatch."""
     size = len(records)
     if (
         count == 1
@@ -302,7 +288,7 @@ def _walk_plain(
         return 0
     if count * RECORD_BYTES_MIN > size:
         return -1
-    # The check covers many records only while that is cheap: an abandoned check must be repeated.
+    # Few records: an abandoned check must be repeated.
     cost_max = 2 * SLICE_RECORDS if count <= SLICE_RECORDS else WALK_COST_MAX
     try:
         following, end, lowest, highest, without_key, cost = walk_view(records, 0, 0, count, cost_max)
@@ -321,11 +307,7 @@ def _walk_plain(
 
 
 def _inspect_short(inspection: Inspection, count: int, recodes: bool) -> None:
-    """Inspects a batch at once.
-
-    Raises:
-        LongBatch: it is not short enough for that.
-    """
+    """Inspects a batch at once. Raises LongBatch if it is not short enough."""
     if count > SLICE_RECORDS:
         raise LongBatch(f"batch of {count} records")
     try:

@@ -1,4 +1,4 @@
-"""Requests about ACLs (KIP-140)."""
+"""ACL requests (KIP-140)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from barnabas.protocol.messages.acls import (
 
 @dataclass(frozen=True, slots=True)
 class AclBinding:
-    """One ACL: a principal ("User:alice", "User:*") from a host ("*": any) may, or may not, do something with resources of a pattern."""
+    """One ACL: a principal ("User:alice", "User:*") and host ("*": any), an operation, and resources of a pattern."""
 
     resource_type: AclResourceType
     resource_name: str  # "*" with a literal pattern: all resources; "kafka-cluster" of the type CLUSTER
@@ -38,7 +38,7 @@ class AclBinding:
 
 @dataclass(frozen=True, slots=True)
 class AclBindingFilter:
-    """What ACLs must have; None and ANY match everything. MATCH finds all patterns that match the name of a resource."""
+    """A filter of ACLs; None and ANY match everything. MATCH finds all patterns that match the name of a resource."""
 
     resource_type: AclResourceType = AclResourceType.ANY
     resource_name: str | None = None
@@ -50,10 +50,10 @@ class AclBindingFilter:
 
 
 class AclAdmin(AdminRequests):
-    """Requests about ACLs."""
+    """ACL requests."""
 
     async def create_acls(self, acls: Iterable[AclBinding], *, timeout_ms: int | None = None) -> None:
-        """Creates ACLs; one that exists stays as it is.
+        """Creates ACLs; existing ones stay.
 
         Raises:
             KafkaError: an ACL is invalid (INVALID_REQUEST), the valid ones were created; the brokers have no authorizer
@@ -82,7 +82,7 @@ class AclAdmin(AdminRequests):
     async def describe_acls(
         self, wanted: AclBindingFilter | None = None, *, timeout_ms: int | None = None
     ) -> list[AclBinding]:
-        """Returns the ACLs that match a filter, all by default, sorted by resource, principal and operation.
+        """Returns matching ACLs, all by default, sorted by resource, principal and operation.
 
         Raises:
             KafkaError: the brokers have no authorizer (SECURITY_DISABLED); the client may not DESCRIBE the cluster.
@@ -110,7 +110,7 @@ class AclAdmin(AdminRequests):
     async def delete_acls(
         self, filters: Iterable[AclBindingFilter], *, timeout_ms: int | None = None
     ) -> list[AclBinding]:
-        """Deletes the ACLs that match one of the filters. Returns them, each once, sorted as by `describe_acls`.
+        """Deletes the ACLs that match a filter. Returns them, each once, sorted as by `describe_acls`.
 
         Raises:
             KafkaError: as `create_acls`; more than 10,000 ACLs match (INVALID_REQUEST), none was deleted then.

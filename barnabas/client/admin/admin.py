@@ -1,10 +1,4 @@
-"""Admin: topics, configs, records, groups, transactions and the cluster, as coroutines.
-
-A call with several items tries all of them, then raises the first error; the successful items stay done. A cancelled
-call may or may not have taken effect. Follows KIP-117, KIP-339 (incremental configs), KIP-516, KIP-664 (transactions),
-KIP-222 (groups), KIP-848 (consumer protocol), KIP-455 (reassignments), KIP-460 (elections), KIP-584 (features), KIP-595
-(metadata quorum), KIP-546 (quotas of clients), KIP-140 (ACLs), KIP-554 (SCRAM users).
-"""
+"""Admin: topics, configs, records, groups, transactions and the cluster, as coroutines."""
 
 from __future__ import annotations
 

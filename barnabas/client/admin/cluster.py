@@ -56,7 +56,7 @@ class ClusterAdmin(AdminRequests):
         return ClusterDescription(response.cluster_id, response.controller_id, brokers)
 
     async def list_brokers(self) -> list[BrokerDescription]:
-        """Returns the registered brokers, by their ids; with fenced ones if the cluster tells them (KIP-1073)."""
+        """Returns the registered brokers by id, also fenced ones (KIP-1073) from Kafka 4.0 on."""
         response: DescribeClusterResponse = await self._retried(
             lambda _: DescribeClusterRequest(include_fenced_brokers=True), lambda r: r
         )
@@ -68,7 +68,7 @@ class ClusterAdmin(AdminRequests):
         )
 
     async def describe_features(self) -> list[FeatureDescription]:
-        """Returns every feature that a broker supports or the cluster has finalized, by name (KIP-584)."""
+        """Returns every supported or finalized feature, by name (KIP-584)."""
         response: ApiVersionsResponse = await self._retried(
             lambda _: ApiVersionsRequest(client_software_name="barnabas", client_software_version="admin"), lambda r: r
         )
@@ -86,7 +86,7 @@ class ClusterAdmin(AdminRequests):
         return dict(self._cluster.features().levels)
 
     async def describe_quorum(self) -> QuorumDescription:
-        """Returns the leader of the metadata quorum, and the log ends of its voters and observers (KIP-595)."""
+        """Returns the quorum's leader and the log ends of voters and observers (KIP-595)."""
         topic = DescribeQuorumRequestTopic(
             topic_name=CLUSTER_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()]
         )
@@ -130,7 +130,7 @@ class ClusterAdmin(AdminRequests):
         """Finalizes features at the given levels, all or none (KIP-584); level 0 removes a feature.
 
         Args:
-            downgrade: whether a level may be lowered: never, only if no information is lost, or always.
+            downgrade: whether a level may be lowered: never, only without loss of information, or always.
         """
         updates = [
             FeatureUpdateKey(
@@ -159,13 +159,9 @@ class ClusterAdmin(AdminRequests):
         unclean: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Elects the preferred replicas as leaders; with `unclean` any replica of a partition without a leader, which may lose records.
+        """Elects preferred leaders; `unclean` elects any replica of a leaderless partition, which may lose records.
 
-        Args:
-            partitions: None means all.
-
-        Returns:
-            A code for each tried partition: NONE, or the reason (ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, …).
+        `partitions` None means all. Returns for each tried partition NONE or the reason (ELECTION_NOT_NEEDED, …).
         """
         topics: dict[str, ElectLeadersTopic] | None = None
         if partitions is not None:
@@ -188,7 +184,7 @@ class ClusterAdmin(AdminRequests):
         }
 
     async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
-        """The log directories of brokers (None: all live brokers), with their replicas."""
+        """Returns the log directories of brokers (None: all live brokers), with their replicas."""
         chosen = (
             sorted(b.node_id for b in (await self.describe_cluster()).brokers) if brokers is None else list(brokers)
         )
@@ -215,5 +211,5 @@ class ClusterAdmin(AdminRequests):
         return found
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Removes the registration of a broker that is down for good."""
+        """Removes the registration of a broker that will not return."""
         await self._retried(lambda _: UnregisterBrokerRequest(broker_id=broker_id), lambda r: r)

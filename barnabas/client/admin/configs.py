@@ -1,6 +1,5 @@
-"""Requests about configurations: of topics, brokers, groups, loggers of brokers and client metrics (KIP-133, KIP-339, KIP-412).
-
-`RESOURCE_TYPES` is the table of resource types: a new type needs a row there, and nothing else here.
+"""Configuration requests for topics, brokers, groups, loggers and client metrics (KIP-133, KIP-339, KIP-412).
+A new resource type needs a row in `RESOURCE_TYPES`, and nothing else here.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ _RESOURCES_PER_REQUEST: Final = 200  # an answer has about 35 configs for each, 
 
 
 class ConfigResource(NamedTuple):
-    """What has configs. `name`: of a topic, a group or client metrics; the node id of a broker, "" for the default of all brokers."""
+    """A configurable resource. `name` of a broker is its node id, "" for the default of all brokers."""
 
     type: ResourceType
     name: str
 
 
 class ConfigAdmin(AdminRequests):
-    """Requests about configurations."""
+    """Configuration requests."""
 
     async def describe_configs(
         self,
@@ -61,7 +60,7 @@ class ConfigAdmin(AdminRequests):
         group: str | None = None,
         names: Sequence[str] | None = None,
     ) -> dict[str, ConfigEntry]:
-        """Returns the configs of a topic, a consumer group or a broker: all, or those in `names` (KIP-133).
+        """Returns the configs of a topic, a group or a broker: all, or those in `names` (KIP-133).
 
         Without topic, group and broker: the dynamic defaults of all brokers.
         """
@@ -77,10 +76,11 @@ class ConfigAdmin(AdminRequests):
         documentation: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Returns the configs of several resources: all, or those in `names`; with their synonyms or documentation if asked for.
+        """Returns the configs of several resources: all or those in `names`, with synonyms or documentation if wanted.
 
         Raises:
-            KafkaError: a resource does not exist (UNKNOWN_TOPIC_OR_PARTITION for a topic), or its broker does not answer.
+            KafkaError: a resource does not exist (UNKNOWN_TOPIC_OR_PARTITION for a topic), or its broker does not
+                answer.
         """
         found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
         for node_id, several in _by_broker(resources).items():
@@ -123,10 +123,9 @@ class ConfigAdmin(AdminRequests):
         return response
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
-        """Returns the resources of some types, or of all types: every topic and broker; groups and client metrics that have configs.
+        """Returns the resources of these types (default: all); groups and client metrics only with configs.
 
-        Raises:
-            UnsupportedByBroker: the broker is older than Kafka 4.1 (KIP-1142).
+        Raises UnsupportedByBroker before Kafka 4.1 (KIP-1142).
         """
         request = ListConfigResourcesRequest(resource_types=[RESOURCE_TYPES[each].code for each in types])
         response: ListConfigResourcesResponse = await self._retried(lambda _: request, lambda answer: answer)
@@ -145,13 +144,9 @@ class ConfigAdmin(AdminRequests):
         broker: int | None = None,
         group: str | None = None,
     ) -> None:
-        """Sets configs of a topic, a consumer group or a broker; others stay unchanged (KIP-339).
+        """Sets configs of a topic, a group or a broker (None: the default); others stay unchanged (KIP-339).
 
-        Args:
-            configs: the new values; None restores the default.
-
-        Raises:
-            KafkaError: a config is unknown or its value is invalid (INVALID_CONFIG). Nothing has changed then.
+        Raises KafkaError (INVALID_CONFIG) for an unknown config or an invalid value. Nothing has changed then.
         """
         await self.alter_config_resource(_resource(topic, broker, group), configs)
 
@@ -165,15 +160,16 @@ class ConfigAdmin(AdminRequests):
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Changes configs of one resource: all of the changes or none; others stay unchanged (KIP-339).
+        """Changes configs of one resource, all or none; others stay unchanged (KIP-339).
 
         Args:
             configs: the new values; None restores the default.
-            append, subtract: values, separated by commas, that are added to lists or removed from them.
-            validate_only: checks the changes and makes none.
+            append, subtract: values, separated by commas, to add to lists or to remove from them.
+            validate_only: checks without changes.
 
         Raises:
-            KafkaError: a config is unknown, is no list, or its value is invalid (INVALID_CONFIG). Nothing has changed then.
+            KafkaError: a config is unknown, is no list, or its value is invalid (INVALID_CONFIG). Nothing has changed
+                then.
         """
         changes = [
             *((name, _DELETE if value is None else _SET, value) for name, value in configs.items()),
@@ -207,11 +203,7 @@ def _resource(topic: str | None, broker: int | None, group: str | None) -> Confi
 
 
 def _node_of(resource: ConfigResource) -> int | None:
-    """The broker to ask: only a broker itself knows its configs; None: any broker.
-
-    Raises:
-        IllegalState: the name of a broker is no node id.
-    """
+    """The broker to ask: only a broker knows its configs; None: any. Raises IllegalState for an invalid node id."""
     if not RESOURCE_TYPES[resource.type].of_broker or not resource.name:
         return None
     if not resource.name.isascii() or not resource.name.isdigit():

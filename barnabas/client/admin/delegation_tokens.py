@@ -1,4 +1,4 @@
-"""Requests about delegation tokens (KIP-48, KIP-373)."""
+"""Delegation token requests (KIP-48, KIP-373)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DelegationToken:
 
 
 class DelegationTokenAdmin(AdminRequests):
-    """Requests about delegation tokens. They need a connection that has logged in, and not by a token."""
+    """Delegation token requests. They need an authenticated connection, and not by a token."""
 
     async def create_delegation_token(
         self,
@@ -50,15 +50,16 @@ class DelegationTokenAdmin(AdminRequests):
         max_lifetime_ms: int = -1,
         timeout_ms: int | None = None,
     ) -> DelegationToken:
-        """Makes a token.
+        """Creates a token.
 
         Args:
-            owner: a user; by default the one that has logged in.
-            renewers: users that may renew it as well.
-            max_lifetime_ms: until it ends for good; -1: the longest that the broker allows.
+            owner: a user; by default the authenticated one.
+            renewers: other users that may renew it.
+            max_lifetime_ms: its maximum lifetime; -1: the longest that the broker allows.
 
         Raises:
-            KafkaError: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_AUTHORIZATION_FAILED.
+            KafkaError: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED,
+                DELEGATION_TOKEN_AUTHORIZATION_FAILED.
         """
         named = tuple(renewers)
         request = CreateDelegationTokenRequest(
@@ -84,7 +85,7 @@ class DelegationTokenAdmin(AdminRequests):
     async def renew_delegation_token(
         self, hmac: bytes, *, renew_period_ms: int = -1, timeout_ms: int | None = None
     ) -> int:
-        """Moves the expiry of a token and returns it, in ms since 1970.
+        """Extends a token; returns its expiry in ms since 1970.
 
         Raises:
             KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH.
@@ -94,10 +95,9 @@ class DelegationTokenAdmin(AdminRequests):
     async def expire_delegation_token(
         self, hmac: bytes, *, expiry_period_ms: int = -1, timeout_ms: int | None = None
     ) -> int:
-        """Lets a token expire after a time, at once if it is negative; returns its expiry in ms since 1970.
+        """Expires a token later, or at once if negative; returns its expiry in ms since 1970.
 
-        Raises:
-            KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH.
+        Raises as `renew_delegation_token`.
         """
         request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=expiry_period_ms)
         return await self._expiry(request, timeout_ms)
@@ -105,7 +105,7 @@ class DelegationTokenAdmin(AdminRequests):
     async def describe_delegation_tokens(
         self, owners: Iterable[str] | None = None, *, timeout_ms: int | None = None
     ) -> list[DelegationToken]:
-        """Returns the tokens of the named users that the client may see; of all users without names."""
+        """Returns the visible tokens of these users, by default of all users."""
         request = DescribeDelegationTokenRequest(owners=None if owners is None else _users(owners))
         response: DescribeDelegationTokenResponse = await self._retried(
             lambda _: request, lambda answer: answer, timeout_ms=timeout_ms

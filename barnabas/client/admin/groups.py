@@ -69,7 +69,7 @@ class GroupAdmin(AdminRequests):
         return GroupDescription(g.group_id, g.group_state, g.protocol_type, g.protocol_data, members, "classic")
 
     async def _describe_consumer(self, group_id: str) -> GroupDescription | None:
-        """A group of the consumer protocol (KIP-848); None if it does not exist, or the broker does not support the protocol."""
+        """None if the group does not exist in the consumer protocol (KIP-848), or the broker does not support it."""
         request = ConsumerGroupDescribeRequest(group_ids=[group_id])
         try:
             g = (await self._coordinated("group", group_id, request, lambda r: r.groups[0])).groups[0]
@@ -93,16 +93,15 @@ class GroupAdmin(AdminRequests):
         return await self._cluster.find_coordinator("group", group_id)
 
     async def delete_group(self, group_id: str) -> None:
-        """Deletes a group without members, with its offsets (KIP-229). Raises KafkaError (NON_EMPTY_GROUP) if it has members."""
+        """Deletes an empty group with its offsets (KIP-229). Raises KafkaError (NON_EMPTY_GROUP) if it has members."""
         await self._coordinated("group", group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda r: r.results[0])
 
     async def remove_group_members(
         self, group_id: str, *, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = ()
     ) -> None:
-        """Removes members from a group, static ones by `group_instance_id` (KIP-345). A running member joins again.
+        """Removes members, static ones by `group_instance_id` (KIP-345). A running member joins again.
 
-        Raises:
-            KafkaError: a member is not in the group (UNKNOWN_MEMBER_ID); the others were removed.
+        Raises KafkaError (UNKNOWN_MEMBER_ID) for an unknown member; the others were removed.
         """
         members = [MemberIdentity(member_id=each) for each in member_ids]
         members += [MemberIdentity(member_id="", group_instance_id=each) for each in instance_ids]
@@ -131,8 +130,7 @@ class GroupAdmin(AdminRequests):
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes committed offsets of a group (KIP-496).
 
-        Raises:
-            KafkaError: a member subscribes to a topic (GROUP_SUBSCRIBED_TO_TOPIC); the other offsets were deleted.
+        Raises KafkaError (GROUP_SUBSCRIBED_TO_TOPIC) for topics with subscribers; the other offsets were deleted.
         """
         topics: dict[str, OffsetDeleteRequestTopic] = {}
         for tp in partitions:
@@ -147,14 +145,14 @@ class GroupAdmin(AdminRequests):
                     raise error_for(p.error_code, topic=topic.name, partition=p.partition_index)
 
     async def group_lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
-        """Returns the committed offset and the last stable offset of each partition that has a committed offset."""
+        """Returns the committed offset and the last stable offset of each partition with a committed offset."""
         committed = await self.list_group_offsets(group_id)
         ends = await list_offsets(self._cluster, dict.fromkeys(committed, LATEST), read_committed=True)
         return {tp: PartitionLag(at.offset, ends[tp].offset) for tp, at in sorted(committed.items())}
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """A member's partitions; none if the assignment has a format of its own."""
+    """A member's partitions; none if the assignment has an unknown format."""
     try:
         return assigned_partitions(data)
     except RemoteProtocolError:

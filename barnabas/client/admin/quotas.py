@@ -1,4 +1,4 @@
-"""Requests about quotas of clients (KIP-546)."""
+"""Client quota requests (KIP-546)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXACT, _DEFAULT, _SPECIFIED = range(3)
 
 
 class QuotaAdmin(AdminRequests):
-    """Requests about quotas of clients."""
+    """Client quota requests."""
 
     async def describe_client_quotas(
         self,
@@ -33,11 +33,11 @@ class QuotaAdmin(AdminRequests):
         strict: bool = False,
         timeout_ms: int | None = None,
     ) -> list[ClientQuotas]:
-        """Returns the entities that have quotas, in ascending order: all, or those that match.
+        """Returns matching entities with quotas, all by default, in ascending order.
 
         Args:
             entity: a name by type, None for the default, `...` for any name and the default.
-            strict: without entities that have a type which `entity` does not name.
+            strict: only entities without other types.
 
         Raises:
             IllegalState: a type is unknown.
@@ -66,14 +66,14 @@ class QuotaAdmin(AdminRequests):
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Sets and removes quotas of one entity, all of them or none; its other quotas stay unchanged.
+        """Sets and removes quotas of one entity, all or none; its other quotas stay unchanged.
 
         Args:
             entity: a name by type, None for the default: user, client-id, both, or ip.
             quotas: values by name, None removes one: producer_byte_rate and consumer_byte_rate (bytes a second),
                 request_percentage, controller_mutation_rate (partitions a second); of an ip connection_creation_rate
                 (connections a second).
-            validate_only: checks the change and makes none.
+            validate_only: checks without changes.
 
         Raises:
             IllegalState: a type is unknown.

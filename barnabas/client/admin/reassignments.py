@@ -1,4 +1,4 @@
-"""Requests about partition reassignments: start, cancel, list."""
+"""Partition reassignment requests: start, cancel, list."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ class ReassignmentAdmin(AdminRequests):
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int | None = None
     ) -> None:
-        """Starts to move partitions to other brokers (KIP-455).
-
-        A move is finished when `list_partition_reassignments` no longer returns it.
+        """Starts to move partitions to other brokers (KIP-455); `list_partition_reassignments` lists those in progress.
 
         Args:
             targets: the new replicas of each partition, the preferred leader first; None cancels a reassignment.

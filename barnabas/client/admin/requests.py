@@ -1,4 +1,4 @@
-"""The base of the admin client: sends requests to any broker, a leader or a coordinator, and retries retriable errors."""
+"""Base of the admin client: requests to any broker, a leader or a coordinator, with retries."""
 
 from __future__ import annotations
 
@@ -21,16 +21,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 
 
 class AdminRequests(LoopBound):
-    """Start and stop of an admin client, and its requests.
-
-    Args:
-        bootstrap_servers, client_id, request_timeout_ms, retry_backoff_ms: as in Producer.
-        clock, rng, network: the ports; the real ones by default.
-        security: the settings of TLS and SASL, as in Producer.
-
-    Raises:
-        IllegalState: a setting is invalid.
-    """
+    """Start, stop and requests of an admin client. Arguments and errors as of Admin."""
 
     def __init__(
         self,
@@ -95,10 +86,10 @@ class AdminRequests(LoopBound):
         node_id: int | None = None,
         timeout_ms: int | None = None,
     ) -> Any:
-        """Sends a request to one broker, again after retriable errors, and returns the response.
+        """Sends a request to one broker with retries, and returns the response.
 
         Args:
-            request: makes the request, from the milliseconds left.
+            request: creates the request from the milliseconds left.
             result_of: selects the part of the response that has error_code (and error_message).
         """
         await self._connected()
@@ -119,7 +110,7 @@ class AdminRequests(LoopBound):
     async def _coordinated(
         self, kind: str, key: str, request: Any, result_of: Callable[[Any], Any], *, timeout_ms: int | None = None
     ) -> Any:
-        """Sends a request to a coordinator and follows it if it moves; otherwise as `_retried`."""
+        """As `_retried`, to a coordinator even if it moves."""
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
         while True:
@@ -148,7 +139,7 @@ class AdminRequests(LoopBound):
         *,
         timeout_ms: int | None = None,
     ) -> Any:
-        """Sends a request to a partition's leader and follows it if it moves; returns what `result_of` selects of the response."""
+        """As `_retried`, to a partition's leader even if it moves; returns the result of `result_of`."""
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
         topic, number = partition
@@ -178,12 +169,12 @@ class AdminRequests(LoopBound):
         final: frozenset[ErrorCode] = frozenset(),
         refused: MutableMapping[str, KafkaError] | None = None,
     ) -> None:
-        """Sends a request for several topics, again for those with a retriable error; then raises the first other error.
+        """Sends a request for several topics with retries; then raises the first final error.
 
         Args:
-            request: makes the request for the topics in `left`, from the milliseconds left.
+            request: creates the request for the topics in `left` from the milliseconds left.
             results: topic, error code and message of each result in the response.
-            left: the topics; finished ones are removed.
+            left: remaining topics.
             final: retriable codes that are not retried here.
             refused: gets the errors by topic, instead of raising the first.
         """

@@ -1,4 +1,4 @@
-"""Requests about SCRAM credentials of users (KIP-554)."""
+"""SCRAM credential requests (KIP-554)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,12 @@ _MECHANISMS: Final[Mapping[str, tuple[int, str]]] = {"SCRAM-SHA-256": (1, "sha25
 
 
 class ScramUserAdmin(AdminRequests):
-    """Requests about SCRAM credentials of users."""
+    """SCRAM credential requests."""
 
     async def describe_scram_users(
         self, users: Iterable[str] = (), *, timeout_ms: int | None = None
     ) -> dict[str, dict[str, int]]:
-        """Returns the number of iterations by mechanism, by user: of the named users, or of all users.
-
-        Raises:
-            KafkaError: a user has no credential (RESOURCE_NOT_FOUND).
-        """
+        """Returns iterations by user and mechanism, by default of all users. Raises KafkaError (RESOURCE_NOT_FOUND)."""
         names = [ScramUserName(name=each) for each in users]
         request = DescribeUserScramCredentialsRequest(users=names or None)
         response: DescribeUserScramCredentialsResponse = await self._retried(
@@ -59,14 +55,14 @@ class ScramUserAdmin(AdminRequests):
         iterations: int = 4_096,
         timeout_ms: int | None = None,
     ) -> None:
-        """Creates the credential of a user for one mechanism, or replaces it. The password itself is not sent.
+        """Creates or replaces a user's credential for one mechanism. The password itself is not sent.
 
         Args:
             iterations: 4,096 to 16,384; each login computes as many hashes.
 
         Raises:
             IllegalState: the mechanism is unknown, or the password is empty.
-            KafkaError: the number of iterations is refused (UNACCEPTABLE_CREDENTIAL).
+            KafkaError: the number of iterations is rejected (UNACCEPTABLE_CREDENTIAL).
         """
         number, function = _MECHANISMS[mechanism]
         if not password:
@@ -87,7 +83,7 @@ class ScramUserAdmin(AdminRequests):
     async def delete_scram_credential(
         self, user: str, mechanism: ScramMechanism, *, timeout_ms: int | None = None
     ) -> None:
-        """Deletes the credential of a user for one mechanism. Connections that have logged in stay.
+        """Deletes a user's credential for one mechanism. Authenticated connections stay.
 
         Raises:
             IllegalState: the mechanism is unknown.

@@ -47,7 +47,7 @@ class TopicAdmin(AdminRequests):
             refused: gets the errors by topic, instead of raising the first.
 
         Returns:
-            Number of partitions and replication factor of each created topic; −1 if the cluster does not tell them (KIP-525).
+            Partitions and replication factor of each created topic; −1 if unknown (before KIP-525).
 
         Raises:
             TopicAlreadyExists, InvalidTopic, KafkaError: the first error; the other topics were created.
@@ -115,7 +115,7 @@ class TopicAdmin(AdminRequests):
         )
 
     async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
-        """Increases the number of partitions of topics to the given totals (KIP-195). Raises KafkaError for a lower total."""
+        """Increases the number of partitions to the given totals (KIP-195). Raises KafkaError for a lower total."""
         left = dict(counts)
 
         def request(budget_ms: int) -> CreatePartitionsRequest:
@@ -139,7 +139,7 @@ class TopicAdmin(AdminRequests):
         """Returns ids, partitions and leaders of topics.
 
         Args:
-            refused: gets the errors by topic, instead of raising the first. These topics are left out.
+            refused: gets the errors by topic, instead of raising the first.
 
         Raises:
             UnknownTopicOrPartition, KafkaError: the first error.
@@ -167,11 +167,11 @@ class TopicAdmin(AdminRequests):
         """Returns the offset of one position in each partition (KIP-396).
 
         Args:
-            partitions: for each partition "earliest", "latest", "max_timestamp", or a timestamp in ms since the Unix epoch: the
-                first record at or after it.
+            partitions: "earliest", "latest", "max_timestamp", or a timestamp in ms since the Unix epoch (the first
+                record from it on).
 
         Returns:
-            Offset −1 if there is no such record.
+            Offset −1 without such a record.
 
         Raises:
             IllegalState: a position is none of these.

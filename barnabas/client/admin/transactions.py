@@ -24,11 +24,7 @@ class TransactionAdmin(AdminRequests):
     async def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
     ) -> list[TransactionListing]:
-        """Returns the transactional ids of the cluster, with their state (KIP-664).
-
-        Args:
-            states, producer_ids: return only transactions in these states, or of these producers; empty: all.
-        """
+        """Returns the transactional ids of the cluster with their state (KIP-664), filtered unless a filter is empty."""
         await self._connected()
         request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
         found = []
@@ -43,8 +39,7 @@ class TransactionAdmin(AdminRequests):
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """Returns the coordinator's state of a transactional id (KIP-664).
 
-        Raises:
-            KafkaError: the coordinator does not know the id (TRANSACTIONAL_ID_NOT_FOUND).
+        Raises KafkaError (TRANSACTIONAL_ID_NOT_FOUND) for an unknown id.
         """
         response = await self._coordinated(
             "transaction",
@@ -72,7 +67,7 @@ class TransactionAdmin(AdminRequests):
     async def describe_producers(
         self, partition: TopicPartition, *, timeout_ms: int | None = None
     ) -> list[ProducerDescription]:
-        """Returns the producers that the partition's leader knows, with their open transactions (KIP-664)."""
+        """Returns the producers of a partition with their open transactions, from its leader (KIP-664)."""
         await self._connected()
         self._cluster.add_topics([partition.topic])
         topic = DescribeProducersTopic(name=partition.topic, partition_indexes=[partition.partition])
@@ -99,7 +94,7 @@ class TransactionAdmin(AdminRequests):
     ) -> None:
         """Aborts a transaction in one partition that its coordinator no longer knows (KIP-664).
 
-        A transaction that the coordinator knows is ended by its producer, or by the next producer with its transactional id.
+        The producer, or the next one with its transactional id, ends a transaction that the coordinator knows.
 
         Args:
             producer: a result of `describe_producers`.

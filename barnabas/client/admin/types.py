@@ -1,4 +1,4 @@
-"""Arguments and results of the admin client: new topics; descriptions of configs, groups, transactions, log directories."""
+"""Arguments and results of the admin client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClusterDescription(NamedTuple):
 
 
 class ConfigSynonym(NamedTuple):
-    """A config that gives its value, if none of the synonyms before it is set. `source` as in ConfigEntry."""
+    """A fallback of a config, used if no earlier synonym is set. `source` as in ConfigEntry."""
 
     name: str
     value: str | None
@@ -93,19 +93,19 @@ class GroupDescription(NamedTuple):
 
 
 class PartitionLag(NamedTuple):
-    """The committed offset of a group in one partition; `end` is the last stable offset."""
+    """Committed offset of a group in one partition; `end` is the last stable offset."""
 
     committed: int
     end: int
 
     @property
     def lag(self) -> int:
-        """An upper bound of the number of records that are not read yet."""
+        """Upper bound of the number of unread records."""
         return max(self.end - self.committed, 0)
 
 
 class PartitionReassignment(NamedTuple):
-    """A reassignment in progress: all replicas of the partition, those that are being added, and those that will be removed."""
+    """A reassignment in progress: all replicas, those being added, and those to be removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -155,7 +155,7 @@ class LogDirDescription(NamedTuple):
 
 
 class BrokerDescription(NamedTuple):
-    """One registered broker; `is_fenced` is None if the cluster does not tell fenced brokers (before Kafka 4.0)."""
+    """One registered broker; `is_fenced` is None if unknown (before Kafka 4.0)."""
 
     node_id: int
     host: str
@@ -165,7 +165,7 @@ class BrokerDescription(NamedTuple):
 
 
 class FeatureDescription(NamedTuple):
-    """One feature: the levels that the asked broker supports, and the level of the cluster, 0 if it is not finalized."""
+    """One feature: levels that the asked broker supports, and the finalized level, 0 if none."""
 
     name: str
     min_level: int

@@ -1,4 +1,4 @@
-"""The consumer: subscription, positions, fetches, decoding, commits; and `RangeReader` for bulk reads."""
+"""Consumer: subscription, positions, fetches, decoding, commits; and `RangeReader` for bulk reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the parts of a consumer from its settings and connects them."""
+"""Assembly of a consumer's parts from its settings."""
 
 from __future__ import annotations
 
@@ -38,11 +38,7 @@ def assemble_consumer(
     apply_assignment: Callable[[Sequence[TopicPartition]], None],
     ports: ClientPorts,
 ) -> ConsumerParts:
-    """Returns the connected parts.
-
-    Args:
-        apply_assignment: called with the partitions to read after each rebalance.
-    """
+    """`apply_assignment` gets the partitions to read after each rebalance."""
     cluster = NetworkClient(config, ports)
     fetcher = Fetcher(
         _fetch_config(config),

@@ -1,11 +1,5 @@
-"""The commits of a consumer, requested and automatic, one after the other.
-
-Automatic commits use `safe_position`, which moves past records when the caller commits them, or polls again after it
-received them.
-
-Invariants: commits take effect in the order of the calls, retries included; no commit is in flight while partitions are revoked;
-a commit is not sent for a later membership than the one in which it was requested.
-A failed automatic commit is logged and not raised: the next one covers it. Follows Kafka's `enable.auto.commit`.
+"""Commits of a consumer, manual and automatic, in the order of the calls, retries included.
+A failed automatic commit is logged and not raised: the next one covers it. No commit is in flight during a revocation.
 """
 
 from __future__ import annotations
@@ -32,13 +26,13 @@ _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class _Turns:
-    """A queue for tasks: first come, first served. A place can be taken for a task that starts later."""
+    """A FIFO lock; a place can be reserved for a task that starts later."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()  # the first one may run
 
     def take(self) -> asyncio.Future[None]:
-        """Takes the last place. The future is done when it is the first; `give_back` it in any case."""
+        """Reserves the last place. The future completes when it is first; `give_back` it in any case."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._call()
@@ -55,12 +49,12 @@ class _Turns:
 
 
 class Commits:
-    """The commits of one consumer.
+    """Commits of one consumer.
 
     Args:
-        group: returns the group membership, which decides about retries after a refusal; None without one.
+        group: returns the group membership, which decides about retries; None without one.
         who: returns the member that commits.
-        interval_ms: time between two automatic commits; None: no automatic commits.
+        interval_ms: interval of automatic commits; None: no automatic commits.
     """
 
     def __init__(
@@ -77,7 +71,7 @@ class Commits:
         self._group = group
         self._who = who
         self._interval_ms = interval_ms
-        # When the next automatic commit is due: a poll that waits looks again then.
+        # Next automatic commit: a waiting poll looks again then.
         self.due_ms = 2**63 - 1 if interval_ms is None else cluster.clock.monotonic_ms() + interval_ms
         self._automatic: asyncio.Task[None] | None = None
         self._turns = _Turns()
@@ -85,16 +79,13 @@ class Commits:
     # -- on request ----------------------------------------------------------------------------------------------------
 
     def choose(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> _Offsets:
-        """The offsets that the caller commits, by default the present positions.
-
-        The records before them count as processed, so no automatic commit goes below them.
-        """
+        """Offsets to commit, by default the present positions. They also limit automatic commits (`on_chosen`)."""
         chosen = self.positions() if offsets is None else committable(offsets)
         self.on_chosen(chosen)
         return chosen
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The present positions: what a commit without offsets commits."""
+        """Offsets of a commit without arguments."""
         return {
             tp: OffsetAndMetadata(state.position, "", state.trail.before(state.position))
             for tp, state in self._fetcher.partitions.items()
@@ -102,22 +93,18 @@ class Commits:
         }
 
     def on_chosen(self, offsets: _Offsets) -> None:
-        """The caller commits these offsets, so the records before them are processed, and no automatic commit goes below them."""
+        """Records below these offsets count as processed: no automatic commit goes below them."""
         for tp, chosen in offsets.items():
             state = self._fetcher.partitions.get(tp)
             if state is not None and state.position is not None and state.safe_position is not None:
                 state.safe_position = max(state.safe_position, min(chosen.offset, state.position))
 
     async def commit(self, offsets: _Offsets) -> None:
-        """Commits, after all earlier commits.
-
-        Raises:
-            CommitFailed: the group has rebalanced; the partitions may belong to another member.
-        """
+        """Commits after all earlier commits. Raises CommitFailed after a rebalance."""
         await self._in_turn(offsets, self._turns.take(), self._group(), self._membership_number())
 
     def commit_soon(self, offsets: _Offsets) -> asyncio.Future[None]:
-        """Commits in the background, before all later commits. A failure is logged as well."""
+        """Commits in the background, before all later commits. A failure is logged."""
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         turn = self._turns.take()
         work = self._in_turn(offsets, turn, self._group(), self._membership_number())
@@ -137,13 +124,13 @@ class Commits:
         return now_ms >= self.due_ms and self._automatic is None
 
     def commit_if_due(self, now_ms: int) -> None:
-        """Starts an automatic commit in the background if one is due."""
+        """Starts an automatic commit in the background."""
         if self._interval_ms is not None and self.due(now_ms):
             self.due_ms = now_ms + self._interval_ms
             self._automatic = self._cluster.scope.start(self._run(), name="auto commit")
 
     async def before_revoke(self) -> None:
-        """Waits for the commits in flight, then commits the safe positions (with automatic commits)."""
+        """Waits for commits in flight, then commits the safe positions (with automatic commits)."""
         turn = self._turns.take()
         try:
             await turn
@@ -194,7 +181,7 @@ class Commits:
                 outcome.set_result(None)
 
     def _check_assigned(self, offsets: _Offsets) -> None:
-        """Refuses partitions of other members; the coordinator accepts them from any member, and records would be read twice."""
+        """Rejects partitions of other members: the coordinator accepts them, and records would be read twice."""
         for tp in offsets:
             if tp not in self._fetcher.partitions:
                 text = "nothing was committed: the partition is not this member's; its present member starts at the last commit"

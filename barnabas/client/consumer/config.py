@@ -1,4 +1,4 @@
-"""Settings of a consumer: one frozen value, validated when it is made."""
+"""Consumer settings: one frozen, validated value."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from barnabas.client.types import AssignorName, AutoOffsetReset, GroupProtocol, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ConnectionConfig):
-    """The settings of a consumer: the keyword arguments of `Consumer`, which documents them.
-
-    Raises:
-        IllegalState: a setting is invalid, or two settings exclude each other.
-    """
+    """Keyword arguments of `Consumer`, documented there. Raises IllegalState for invalid or conflicting settings."""
 
     client_id: str = "barnabas-consumer"
     group_id: str | None = None
@@ -67,10 +63,10 @@ class ConsumerConfig(ConnectionConfig):
 
     @property
     def commits_automatically(self) -> bool:
-        """Whether polls commit; without a group nothing is committed."""
+        """Whether polls commit; never without a group."""
         return self.enable_auto_commit and self.group_id is not None
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions are left out (KIP-98)."""
+        """Whether to skip records of open and aborted transactions (KIP-98)."""
         return self.isolation_level == "read_committed"

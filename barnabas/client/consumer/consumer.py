@@ -1,10 +1,5 @@
-"""Consumer: the public interface over fetcher, positions, subscription, group membership and commits.
-
-`Reader` sends the requests that the fetcher wants. Polls only take fetched records and wait for changes, so a cancelled poll
-has taken nothing. Automatic commits cover the records of earlier polls. The records of the last poll count as processed when the
-caller polls again, or when the task that polled closes the consumer while no exception is being handled; otherwise they are not
-committed. Parts: `subscription` (topics and partitions), `positions` (offsets), `commits`, and the package `group`.
-Follows KIP-98 (read_committed), KIP-227 (sessions), KIP-447, KIP-62, and otherwise Kafka's Java client.
+"""Consumer: public interface over fetcher, positions, subscription, group membership and commits.
+A cancelled poll has taken nothing. Automatic commits cover the records of earlier polls.
 """
 
 from __future__ import annotations
@@ -52,31 +47,34 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
     Use as `async with Consumer("orders", group_id="billing") as consumer: async for record in consumer: …`, or with
     `start` … `stop`, `subscribe` or `assign`, `getmany`. Names that end in `_ms` are milliseconds, sizes are bytes.
 
-    Coroutines raise ClientClosed before `start` and after `stop`, and other KafkaErrors that retries do not cure.
+    Coroutines raise ClientClosed before `start` and after `stop`, and other KafkaErrors after retries.
 
     Args:
         topics: topics to subscribe to. Without a group_id all their partitions are read.
         bootstrap_servers, client_id, request_timeout_ms, retry_backoff_ms, metadata_max_age_ms: as in Producer.
-        group_id: the group whose members share the partitions, and whose offsets are committed.
+        group_id: the group that shares the partitions and owns the committed offsets.
         group_instance_id: makes the member static (KIP-345).
-        group_protocol: "classic"; "consumer": the coordinator assigns, and rebalances have no barrier (KIP-848); or "auto":
-            "consumer" if the cluster and the group's members allow it, else "classic".
-        group_remote_assignor: with "consumer", the coordinator's assignor ("uniform", "range"); None: the broker's default.
-        key_deserializer, value_deserializer: callables applied to the bytes of keys and values; None stays None.
-        fetch_min_bytes, fetch_max_wait_ms: a broker answers once it has this many bytes, or after this time.
-        fetch_max_bytes: largest answer in bytes, and limit of all records that are fetched ahead.
+        group_protocol: "classic"; "consumer": the coordinator assigns, and rebalances have no barrier (KIP-848); or
+            "auto": "consumer" if the cluster and the group's members allow it, else "classic".
+        group_remote_assignor: with "consumer", the coordinator's assignor ("uniform", "range"); None: the broker's
+            default.
+        key_deserializer, value_deserializer: callables for the bytes of keys and values; None stays None.
+        fetch_min_bytes, fetch_max_wait_ms: a broker answers with this many bytes, or after this time.
+        fetch_max_bytes: largest response in bytes, and limit of all prefetched records.
         max_partition_fetch_bytes: the same for one partition; a larger batch is still returned.
         max_poll_records: largest number of records of one `getmany`; None for no limit.
-        auto_offset_reset: "latest", "earliest" or "none": where to begin without a committed offset, or if it is out of range.
-        enable_auto_commit: with a group_id, polls commit the records of earlier polls, every `auto_commit_interval_ms` and before
-            a rebalance; `stop` commits them as well, and those of the last poll as its documentation says.
+        auto_offset_reset: "latest", "earliest" or "none": position without a committed offset, or if it is out of
+            range.
+        enable_auto_commit: with a group_id, polls commit the records of earlier polls, every `auto_commit_interval_ms`
+            and before a rebalance; so does `stop`.
         isolation_level: "read_uncommitted" or "read_committed".
         check_crcs: verifies the checksum of every batch.
-        client_rack: the rack of this consumer; it reads from replicas in this rack if the brokers have racks (KIP-392).
-        raw_records: returns `RawRecord`s, also control records: what the log contains, with producer ids and epochs.
-        value_runs: returns a `ValueRun` instead of the records of a batch if no record has headers or a null value: faster if only values matter.
-        partition_assignment_strategy: with "classic", the assignors in order of preference: "range", "roundrobin", "sticky",
-            "cooperative-sticky".
+        client_rack: reads from replicas in this rack if the brokers have racks (KIP-392).
+        raw_records: returns `RawRecord`s, also control records, with producer ids and epochs.
+        value_runs: returns a `ValueRun` instead of the records of a batch if no record has headers or a null value:
+            faster.
+        partition_assignment_strategy: with "classic", the assignors in order of preference: "range", "roundrobin",
+            "sticky", "cooperative-sticky".
         session_timeout_ms, heartbeat_interval_ms: with "classic"; with "consumer" the broker sets them.
         max_poll_interval_ms: a member that does not poll for this time leaves the group until its next poll.
         listener: called when partitions are assigned or revoked.
@@ -171,8 +169,8 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
     async def stop(self) -> None:
         """Commits (with automatic commits), leaves the group, closes the connections.
 
-        The commit includes the records of the last poll only if the task that polled calls this while no exception is being
-        handled: otherwise the consumer cannot know that they were processed. `commit` before `stop` commits them in any case.
+        The commit includes the records of the last poll only if the polling task calls this without an exception in
+        progress: otherwise they may not be processed. `commit` before `stop` commits them in any case.
         """
         await self._close(failed=sys.exception() is not None)
 
@@ -211,7 +209,7 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
             self._on_cluster_change()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Reads exactly these partitions, without sharing them in a group. Replaces an earlier assignment.
+        """Reads exactly these partitions, outside of a group. Replaces an earlier assignment.
 
         Raises:
             IllegalState: topics are subscribed to.
@@ -232,7 +230,7 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         self._fetcher.assign({})
 
     def subscription(self) -> set[str]:
-        """The topics subscribed to; with a pattern, the topics that are read."""
+        """The subscribed topics; with a pattern, the topics that are read."""
         return self._subscription.topics()
 
     def assignment(self) -> set[TopicPartition]:
@@ -258,7 +256,7 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
 
         Args:
             partitions: take records only from these; default: all.
-            max_records: the largest number of records (default `max_poll_records`). A `ValueRun` counts as its values, and is not split.
+            max_records: default `max_poll_records`. A `ValueRun` counts as its values, and is not split.
 
         Raises:
             IllegalState: no topics are subscribed to, and no partitions are assigned.
@@ -334,9 +332,8 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Moves the position: the next record of the partition is the first one at or after `offset` (≥ 0).
 
-        Args:
-            offset: with a leader epoch, that of the record before it, the consumer asks the leader whether its log has that
-                record. If it has not, the log was truncated (KIP-320).
+        A leader epoch in `offset` is that of the record before it, which the leader must have: otherwise the log was
+        truncated (KIP-320).
         """
         self._positions.seek(partition, offset)
 
@@ -353,20 +350,17 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         self._positions.seek_by(Reset.COMMITTED, partitions)
 
     async def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Moves to the first record at or after a time (ms since the Unix epoch), or to the end if there is none.
+        """Moves to the first record at or after a time (ms since the Unix epoch), or to the end without one.
 
-        By default in all assigned partitions. A partition that is revoked during the call is not moved.
-
-        Raises:
-            KafkaError: the offsets cannot be looked up. No position has changed then.
+        By default in all assigned partitions. A partition that is revoked during the call is not moved. If the look-up
+        fails with a KafkaError, no position has changed.
         """
         await self._positions.seek_to_time(timestamp_ms, partitions)
 
     async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
-        """The offset of the next record of a partition; waits until it is known (default time limit `request_timeout_ms`).
+        """The offset of the next record of a partition; waits until it is known.
 
-        Raises:
-            NoOffsetForPartition, RequestTimedOut: it cannot be found, or not in time.
+        Raises NoOffsetForPartition, or RequestTimedOut after `timeout_ms` (default `request_timeout_ms`).
         """
         return await self._positions.position(partition, timeout_ms)
 
@@ -383,17 +377,17 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         return self._positions.paused()
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark in the last answer: the offset after the last replicated record. None before the first answer."""
+        """The high watermark in the last response: the offset after the last replicated record. None before the first."""
         return self._positions.highwater(partition)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The last stable offset in the last answer: read_committed returns records below it. None before the first answer."""
+        """The last stable offset in the last response: read_committed returns records below it. None before the first."""
         return self._positions.last_stable_offset(partition)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns the first record of each partition at or after a timestamp (ms since the Unix epoch); None if there is none."""
+        """Returns the first record of each partition at or after a timestamp (ms since the Unix epoch), or None."""
         return await self._positions.offsets_for_times(timestamps)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -409,7 +403,7 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
         """Commits offsets (the next to read), by default the position of every assigned partition.
 
-        If the call is cancelled, the commit may or may not have taken effect; it can be repeated.
+        A cancelled call may or may not have taken effect; it can be repeated.
 
         Raises:
             CommitFailed: the group has rebalanced; the partitions may belong to another member.
@@ -424,22 +418,21 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
     ) -> asyncio.Future[None]:
         """Commits in the background, by default the present positions. Commits take effect in the order of the calls.
 
-        Returns:
-            A future that ends with the commit. It need not be awaited: a failure is logged. Raises as `commit`.
+        The future need not be awaited: a failure is logged. Raises as `commit`.
         """
         self._reader.check_open()
         self.group_metadata()  # raises without a group
         return self._commits.commit_soon(self._commits.choose(offsets))
 
     async def committed(self, partition: TopicPartition) -> int | None:
-        """Returns the group's committed offset of a partition; None if there is none. Raises IllegalState without a group_id."""
+        """Returns the group's committed offset of a partition or None. Raises IllegalState without a group_id."""
         self._reader.check_open()
         tp = TopicPartition(*partition)
         found = await committed_offsets(self._cluster, self.group_metadata(), [tp])
         return found[tp].offset if tp in found else None
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The member that this consumer is in its group, for `Producer.send_offsets`. Raises IllegalState without a group_id."""
+        """This group member, for `Producer.send_offsets`. Raises IllegalState without a group_id."""
         return self._subscription.group_metadata()
 
     # -- internal ------------------------------------------------------------------------------------------------------
@@ -462,7 +455,7 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
             await self._reader.close()
 
     def _begin_poll(self) -> None:
-        """The first step of every poll: rebalances and automatic commits begin here."""
+        """First step of every poll: rebalances and automatic commits begin here."""
         self._reader.check_open()
         self._mark_processed()
         now = self._clock.monotonic_ms()
@@ -471,10 +464,10 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         self._commits.commit_if_due(now)
 
     async def _wait(self, deadline_ms: int) -> bool:
-        """Waits for a change in a poll without records; returns False if `deadline_ms` has passed.
+        """Waits for a change; False after `deadline_ms`. Raises IllegalState if nothing can arrive.
 
-        Ends early when a commit is due, and well within max_poll_interval_ms: a poll that waits commits, and stays in the group.
-        Raises IllegalState if nothing can arrive.
+        Ends early for a due commit, and well within max_poll_interval_ms: a waiting poll commits and stays in the
+        group.
         """
         if not self._subscription.chosen:
             raise IllegalState("not subscribed to any topics or assigned any partitions: call subscribe() or assign()")
@@ -483,18 +476,18 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         return await self._reader.polled(min(again, deadline_ms)) or again < deadline_ms
 
     def _mark_returned(self, states: list[PartitionState]) -> None:
-        """Notes the partitions of a poll. Their records count as processed when the caller polls again."""
+        """The records of these partitions count as processed at the next poll."""
         self._returned = states
         self._polling_task = asyncio.current_task()
 
     def _mark_processed(self) -> None:
-        """The caller polls again: the records that the last poll returned count as processed."""
+        """The caller polls again: the records of the last poll count as processed."""
         for state in self._returned:
             state.safe_position = state.position
         self._returned = []
 
     def _apply_assignment(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads these partitions from now on. Partitions that stay keep their positions and fetched records."""
+        """Partitions that stay keep their positions and fetched records."""
         self._fetcher.assign(dict.fromkeys(partitions))
         states = self._fetcher.partitions
         self._returned = [state for state in self._returned if states.get(state.tp) is state]

@@ -1,4 +1,4 @@
-"""Checks, decodes and deserializes fetched batches, and makes the errors for batches that cannot be read."""
+"""Decoder of fetched batches: checks, decodes, deserializes, and creates errors for unreadable batches."""
 
 from __future__ import annotations
 
@@ -29,12 +29,10 @@ def decoded(
     raw: bool = False,
     runs: bool = False,
 ) -> list[Record[Any, Any]]:
-    """The records of the next batch; none if they must not be delivered (control batch, aborted transaction).
+    """The records of the next batch; none for a control batch or an aborted transaction.
 
-    With `raw` they are RawRecords, and those of control batches are delivered too. With `runs` they may be one ValueRun.
-
-    Raises:
-        RemoteProtocolError: the batch cannot be read.
+    With `raw` they are RawRecords, also of control batches. With `runs` they may be one ValueRun. Raises
+    RemoteProtocolError.
     """
     delivered = is_delivered(fetched.records, fetched.position, header, fetched.aborted, check_crcs=check_crcs)
     if not delivered and not (raw and header.is_control):
@@ -56,7 +54,7 @@ def _one_run(tp: TopicPartition, offset: int, values: list[bytes]) -> list[Any]:
 
 
 def from_offset(records: list[Any], offset: int) -> list[Any]:
-    """The decoded records of a batch without those before `offset`."""
+    """Records of a batch from `offset` on."""
     out: list[Any] = []
     for record in records:
         if isinstance(record, ValueRun):
@@ -67,7 +65,7 @@ def from_offset(records: list[Any], offset: int) -> list[Any]:
 
 
 def record_count(records: list[Any]) -> int:
-    """The number of records in what was decoded from one batch, which may be a ValueRun."""
+    """Number of records of one decoded batch, which may be a ValueRun."""
     first = records[0]
     return len(first.values) if isinstance(first, ValueRun) else len(records)
 
@@ -75,11 +73,7 @@ def record_count(records: list[Any]) -> int:
 def deserialized(
     records: list[Record[Any, Any]], deserializers: Deserializers
 ) -> tuple[list[Record[Any, Any]], int | None]:
-    """The records before the first one for which a deserializer raises, and the offset of that one (None: no failure).
-
-    Raises:
-        KafkaError: the deserializer raised for the first record.
-    """
+    """The records before a deserializer's first failure, and its offset (or None). Raises KafkaError."""
     key_of, value_of = deserializers
     out: list[Record[Any, Any]] = []
     for record in records:
@@ -102,9 +96,9 @@ def deserialized(
 
 
 def corrupt(state: PartitionState, error: RemoteProtocolError) -> CorruptRecords:
-    """The error for the next batch of a partition, which cannot be read.
+    """The error for a partition's unreadable next batch.
 
-    Its `next_offset` comes from the following batch if that is readable, else from the batch's own header if it is plausible.
+    Its `next_offset` comes from the following batch if readable, else from the batch's header if plausible.
     """
     position = state.position or 0
     fetched = state.buffered[0]

@@ -1,8 +1,5 @@
-"""The incremental fetch session with one broker (KIP-227): a request contains only the changes since the last one.
-
-Invariants: `_known` is the content of the broker's session after the last request; the epoch increases by one with each request,
-and 2³¹−1 is followed by 1; after an error the next request is a full one (id 0, epoch 0). Topic ids (version 13) are used if all
-topics of the session have one, else names (version 12).
+"""Incremental fetch session with one broker (KIP-227): a request contains only changes since the last one.
+`_known` is the broker's session after the last request; an error starts a new session (id 0, epoch 0).
 """
 
 from __future__ import annotations
@@ -39,13 +36,13 @@ class FetchSessionHandler:
         self._by_id = True
 
     def restart(self) -> None:
-        """Makes the next request start a new session."""
+        """The next request starts a new session."""
         self._id = 0
         self._epoch = 0
         self._known = {}
 
     def on_answer(self, session_id: int) -> None:
-        """Applies the session id of a successful answer; 0 means that the broker keeps no session."""
+        """Session id of a successful response; 0: the broker keeps no session."""
         if session_id == 0:
             self.restart()
         else:
@@ -53,16 +50,15 @@ class FetchSessionHandler:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def name_of(self, topic_id: bytes) -> str:
-        """The name of the topic that was requested with this id; "" if there is none."""
+        """Name of the topic requested with this id, or ""."""
         return self._names.get(topic_id, "")
 
     def request(
         self, wanted: dict[TopicPartition, tuple[int, int]], metadata: ClusterMetadata, partition_max_bytes: int
     ) -> tuple[FetchRequest, int]:
-        """The next request, and the highest version that can encode it.
+        """The next request, and the highest version that can encode it (12 without topic ids).
 
-        Args:
-            wanted: by partition the fetch offset, and the leader epoch of the record before it (−1 unknown).
+        `wanted`: by partition the fetch offset, and the leader epoch of the record before it (−1 unknown).
         """
         entries = {
             tp: _Entry(metadata.topic_id(tp.topic), offset, metadata.leader_epochs.get(tp, -1), epoch)

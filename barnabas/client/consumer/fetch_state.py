@@ -1,9 +1,4 @@
-"""The state of one partition that a consumer reads: positions, fetched records, time of the next fetch.
-
-Invariants: `position` is the next offset to deliver, None while it is looked up; `fetch_offset` ≥ position; `trail` has the
-leader epochs of the fetched records below `fetch_offset`; `buffered_bytes` is the size of `buffered`; answers to requests from
-before an increase of `version` are dropped.
-"""
+"""State of one partition that a consumer reads: positions, fetched records, time of the next fetch."""
 
 from __future__ import annotations
 
@@ -23,7 +18,7 @@ NEVER = 1 << 62  # as `not_before_ms`: not fetched until a seek
 
 
 class Reset:
-    """How an unknown position is looked up."""
+    """How to look up an unknown position."""
 
     COMMITTED = "committed"  # the group's committed offset; without one, by auto_offset_reset
     EARLIEST = "earliest"
@@ -31,7 +26,7 @@ class Reset:
 
 
 class Fetched:
-    """The batches of one answer for one partition; they are decoded one by one."""
+    """Batches of one response for one partition, decoded one by one."""
 
     __slots__ = ("aborted", "end", "position", "records", "size_bytes")
 
@@ -44,7 +39,11 @@ class Fetched:
 
 
 class PartitionState:
-    """One assigned partition."""
+    """One assigned partition.
+
+    `position` is the next offset to deliver, None while unknown; `fetch_offset` ≥ position. Responses to requests with
+    an older `version` are dropped.
+    """
 
     __slots__ = (
         "asked",
@@ -112,8 +111,7 @@ class PartitionState:
     def move(self, position: int | None, reset: str | None = None, epoch: int = -1) -> None:
         """Sets the position and drops the fetched records.
 
-        Args:
-            epoch: of the record before `position`; −1 if unknown. Known epochs are kept if the position moves back.
+        `epoch` is that of the record before `position`; −1 unknown. A move back keeps known epochs.
         """
         trail = self.trail
         if position is None or self.position is None or self.truncated:
@@ -136,7 +134,7 @@ class PartitionState:
         self.refetch()
 
     def refetch(self) -> None:
-        """Drops the fetched records and the answers in flight; the next fetch begins at the position."""
+        """Drops fetched records and pending responses; fetches again from the position."""
         self.version += 1
         self.urgent = True
         self.fetch_offset = self.position if self.position is not None else -1
@@ -147,13 +145,13 @@ class PartitionState:
         self.index = 0
 
     def retry_later(self, now_ms: int, first_ms: int, rng: Rng) -> None:
-        """The node failed: fetches again after a growing pause, or at once from another node."""
+        """The node failed: fetches after a growing backoff, or at once from another node."""
         if self.failing_since_ms < 0:
             self.failing_since_ms = now_ms
         self.not_before_ms = now_ms + retry_pause_ms(now_ms - self.failing_since_ms, first_ms, rng)
 
     def on_other_node(self) -> None:
-        """The next fetch goes to another node than the last: without a pause, and without waiting for a fetch in flight."""
+        """Fetches from another node next: without a backoff, and without waiting for a fetch in flight."""
         if self.not_before_ms != NEVER:
             self.not_before_ms = 0
             self.failing_since_ms = -1

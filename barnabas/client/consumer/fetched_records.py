@@ -1,9 +1,5 @@
-"""Records that were fetched and not taken yet, over all partitions of a consumer.
-
-Batches stay encoded until their records are taken: one batch of a partition is decoded at a time.
-
-Invariants: records of a partition are returned in offset order, each once; `position` moves only with the records that are
-returned, and past batches without any; `size_bytes` is the sum of `buffered_bytes` of all partitions.
+"""Prefetched records of all partitions of a consumer. Batches are decoded one by one, when their records are taken.
+`position` moves only with returned records, and past batches without any.
 """
 
 from __future__ import annotations
@@ -22,13 +18,9 @@ from barnabas.protocol.records import read_header
 
 
 class FetchedRecords:
-    """The fetched records of one consumer.
+    """Prefetched records of one consumer.
 
-    Args:
-        check_crcs: verifies the checksum of every batch.
-        deserializers: applied to keys and values; None if there are none.
-        raw: returns RawRecords, also control records.
-        runs: returns ValueRuns where it can.
+    `raw` returns RawRecords, also control records; `runs` returns ValueRuns where possible.
     """
 
     def __init__(
@@ -41,14 +33,13 @@ class FetchedRecords:
         self._turns: dict[PartitionState, None] = {}  # partitions with records or an error, next first
 
     def add(self, state: PartitionState, fetched: Fetched) -> None:
-        """Appends the batches of one answer to those of a partition."""
         state.buffered.append(fetched)
         state.buffered_bytes += fetched.size_bytes
         self.size_bytes += fetched.size_bytes
         self._turns.setdefault(state)
 
     def add_error(self, state: PartitionState, error: KafkaError) -> None:
-        """Makes polls raise an error once they have taken the records before it."""
+        """Polls raise the error after the records before it."""
         state.error = error
         self._turns.setdefault(state)
 
@@ -64,14 +55,14 @@ class FetchedRecords:
     def take(
         self, max_records: int | None = None, only: Iterable[TopicPartition] = ()
     ) -> dict[TopicPartition, list[Record[Any, Any]]]:
-        """Returns records by partition, the partitions in turn, and moves the positions past them.
+        """Returns records by partition, in turn, and moves the positions past them.
 
         Args:
-            max_records: the largest number of records. A ValueRun is not split: the last one may exceed it.
+            max_records: a ValueRun is not split: the last one may exceed it.
             only: the partitions to take from; empty means all.
 
         Raises:
-            KafkaError: an error that was reported, or a batch that cannot be read (the position of its partition stays).
+            KafkaError: a reported error, or an unreadable batch (the position of its partition stays).
         """
         if self.errors:
             raise self.errors.pop(0)
@@ -105,11 +96,7 @@ class FetchedRecords:
         return taken
 
     def take_one(self) -> tuple[PartitionState, Record[Any, Any]] | None:
-        """Returns the next record and its partition; changes the partition only after the last record of a batch.
-
-        Raises:
-            KafkaError: as `take`.
-        """
+        """The next record and its partition, which changes only after the last record of a batch. Raises as `take`."""
         if self.errors:
             raise self.errors.pop(0)
         for state in list(self._turns):
@@ -156,7 +143,7 @@ class FetchedRecords:
         return records
 
     def _decode_next(self, state: PartitionState) -> list[Record[Any, Any]]:
-        """The records of the next batch that has any to deliver; the position moves past batches that have none."""
+        """The records of the next batch with any; the position moves past empty ones."""
         position = state.position
         while state.buffered and position is not None:
             fetched = state.buffered[0]
@@ -176,7 +163,7 @@ class FetchedRecords:
             next_offset = max(header.next_offset, position)
             if records and self._deserializers is not None:
                 records, failed_at = deserialized(records, self._deserializers)
-                # The records before the failure are returned first; the next poll begins with the one that failed.
+                # The records before the failure are returned first; the next poll begins with the failed one.
                 if failed_at is not None:
                     state.ready, state.index, state.ready_next = records, 0, failed_at
                     return records

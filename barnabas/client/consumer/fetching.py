@@ -1,12 +1,5 @@
-"""The consumer's core: decides which partitions to fetch from which broker, and keeps the fetched batches.
-
-A partition is read from its leader, or from the replica in the same rack that the leader names (`nearest`, KIP-392). It is
-fetched ahead while polls take its earlier records, up to `max_partition_fetch_bytes`. Sessions are in `fetch_session`, batches
-that wait for polls in `fetched_records`.
-
-Invariants: `position` is the next offset to deliver, and moves only by `take`, `seek` and `reset`; `fetch_offset` ≥ position;
-the answer to a fetch from before a seek, a reset or a new assignment is dropped (its `version` differs). With read_committed
-each partition of an answer has an `AbortedFilter`.
+"""Consumer core: decides which partitions to fetch from which broker, and keeps the fetched batches.
+Responses to fetches from before a seek, reset or new assignment are dropped (their `version` differs).
 """
 
 from __future__ import annotations
@@ -57,7 +50,7 @@ class FetchConfig:
 
 
 class InFlightFetch(NamedTuple):
-    """A Fetch request to send. `asked` has the state of each partition, and the state's version at the time of the request."""
+    """A Fetch request. `asked` has each partition's state and its version at the time of the request."""
 
     node_id: int
     request: FetchRequest
@@ -66,12 +59,7 @@ class InFlightFetch(NamedTuple):
 
 
 class Fetcher:
-    """The core of one consumer.
-
-    Args:
-        rng: adds jitter to the pauses between retries.
-        key_deserializer, value_deserializer: applied to every key and value that is not None.
-    """
+    """Core of one consumer. Deserializers get keys and values that are not None."""
 
     def __init__(
         self,
@@ -98,7 +86,7 @@ class Fetcher:
             runs=config.value_runs,
         )
         self.errors = self._fetched.errors  # raised by the next polls, oldest first
-        # For polls; attributes, because one more call for each record is measurable.
+        # Attributes for polls: one more call for each record is measurable.
         self.has_records = self._fetched.available
         self.take = self._fetched.take
         self.take_one = self._fetched.take_one
@@ -113,7 +101,7 @@ class Fetcher:
     # -- assignment and positions --------------------------------------------------------------------------------------
 
     def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
-        """Replaces the assignment. A partition that stays keeps its position and its fetched records."""
+        """Replaces the assignment. A partition that stays keeps its position and fetched records."""
         for tp in [tp for tp in self.partitions if tp not in positions]:
             state = self.partitions.pop(tp)
             self._fetched.drop(state)
@@ -125,24 +113,23 @@ class Fetcher:
     def seek(self, tp: TopicPartition, position: int | None, reset: str | None = None, *, epoch: int = -1) -> None:
         """Moves a partition to an offset, or (None) to the position that `reset` names.
 
-        Args:
-            epoch: leader epoch of the record before the offset; the leader is asked whether its log has that record (KIP-320).
+        `epoch` is that of the record before the offset; the leader must have that record (KIP-320).
         """
         state = self.partitions[tp]
         self._fetched.drop(state)
         state.move(position, reset, epoch)
 
     def refetch(self, state: PartitionState) -> None:
-        """Drops the fetched records of a partition; they are fetched again."""
+        """Drops the fetched records and fetches them again."""
         self._fetched.drop(state)
         state.refetch()
 
     def fail(self, state: PartitionState, error: KafkaError) -> None:
-        """Makes polls raise an error once they have taken the records before it."""
+        """Polls raise the error after the records before it."""
         self._fetched.add_error(state, error)
 
     def unresolved(self) -> Iterator[PartitionState]:
-        """Partitions whose position must be looked up. One without a leader is left out, so that it does not delay the others."""
+        """Partitions with a leader and an unknown position. A leaderless one would delay the others."""
         return (
             state
             for tp, state in self.partitions.items()
@@ -152,10 +139,9 @@ class Fetcher:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def next_fetches(self, now_ms: int, ready: Callable[[int], bool]) -> list[InFlightFetch]:
-        """The requests to send now, at most one for each broker without a fetch in flight.
+        """Requests to send, at most one for each broker without a fetch in flight.
 
-        Args:
-            ready: whether a node's connection accepts a request now; may begin to connect.
+        `ready`: whether a node's connection accepts a request; may begin to connect.
         """
         self._wake_ms = None
         metadata = self.metadata
@@ -218,7 +204,7 @@ class Fetcher:
             self.partitions[tp].fetching = False
 
     def on_unreachable(self, node_id: int, now_ms: int) -> bool:
-        """No connection can be made. Returns whether partitions were read from this node as a nearer replica; they change now."""
+        """No connection. Returns whether this node was a nearer replica; its partitions change now."""
         failed = [state for state in self.partitions.values() if state.nearest.node_id == node_id]
         for state in failed:
             state.nearest.give_up(now_ms)
@@ -226,7 +212,7 @@ class Fetcher:
         return bool(failed)
 
     def on_failure(self, fetch: InFlightFetch, error: KafkaError, now_ms: int) -> None:
-        """No answer arrived."""
+        """No response arrived."""
         interrupted = fetch.node_id in self._interrupted
         self.on_unsent(fetch)
         if interrupted:
@@ -243,7 +229,7 @@ class Fetcher:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def on_answer(self, fetch: InFlightFetch, response: FetchResponse, now_ms: int) -> None:
-        """Applies an answer. Its buffers are kept until their records are taken."""
+        """Keeps the response's buffers until their records are taken."""
         self._busy.pop(fetch.node_id, None)
         self._interrupted.pop(fetch.node_id, None)
         states = dict(self._current(fetch))
@@ -310,10 +296,7 @@ class Fetcher:
         return InFlightFetch(node_id, request, version_max, asked)
 
     def _current(self, fetch: InFlightFetch) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """The partitions of a fetch that have not moved since; the others are only marked as no longer being fetched.
-
-        A partition that was revoked and assigned again has a new state: its position may be below the offset of this fetch.
-        """
+        """Partitions of a fetch that have not moved since; the others are only marked as not being fetched."""
         for tp, (state, version) in fetch.asked.items():
             if self.partitions.get(tp) is state and state.version == version:
                 yield tp, state
@@ -385,7 +368,7 @@ class Fetcher:
             self.metadata_wanted = True
 
     def _keep(self, state: PartitionState, records: Buffer, data: PartitionData) -> bool:
-        """Keeps the whole batches of an answer; the next fetch begins after them. False if they do not advance the offset."""
+        """Keeps the whole batches of a response. False if they do not advance the offset."""
         next_offset = state.fetch_offset
         position, end = 0, len(records)
         try:

@@ -1,8 +1,5 @@
-"""The leader epochs of the records that a consumer has fetched from one partition. They show where a log was truncated.
-
-Invariants: epochs and offsets strictly increase from entry to entry; an entry has the first fetched offset of an epoch, which may
-be above the offset where the epoch starts in the log.
-Follows KIP-320, and KIP-279 for the epochs in between: Kafka's client keeps only the last epoch, and may not go back far enough.
+"""Leader epochs of the records fetched from one partition, to find truncations (KIP-320, KIP-279).
+Kafka's client keeps only the last epoch, and may not go back far enough.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from barnabas.limits import EPOCHS_REMEMBERED_MAX
 
 
 class LeaderEpochHistory:
-    """Leader epochs up to a fetch position, oldest first."""
+    """Leader epochs up to a fetch position, strictly increasing. An entry has the first fetched offset of an epoch."""
 
     __slots__ = ("_epochs", "_starts")
 
@@ -23,11 +20,11 @@ class LeaderEpochHistory:
 
     @property
     def latest(self) -> int:
-        """The epoch of the last record before the fetch position; −1 if unknown."""
+        """Epoch of the last record before the fetch position; −1 unknown."""
         return self._epochs[-1] if self._epochs else -1
 
     def begin(self, epoch: int = -1, offset: int = 0) -> None:
-        """Clears the trail; if `epoch` ≥ 0, it becomes the epoch of the record before `offset`."""
+        """Clears the history; `epoch` ≥ 0 becomes that of the record before `offset`."""
         self._epochs.clear()
         self._starts.clear()
         if epoch >= 0 and offset > 0:
@@ -35,7 +32,7 @@ class LeaderEpochHistory:
             self._starts.append(offset - 1)
 
     def note(self, epoch: int, offset: int) -> None:
-        """Notes that the records from `offset` on have `epoch`. An epoch that is not newer than the last is ignored."""
+        """The records from `offset` on have `epoch`. An epoch that is not newer is ignored."""
         if epoch > self.latest:
             self._epochs.append(epoch)
             self._starts.append(offset)
@@ -43,20 +40,20 @@ class LeaderEpochHistory:
                 del self._epochs[0], self._starts[0]
 
     def before(self, offset: int) -> int:
-        """The epoch of the record before `offset`; −1 if unknown."""
+        """Epoch of the record before `offset`; −1 unknown."""
         index = bisect_left(self._starts, offset)
         return self._epochs[index - 1] if index else -1
 
     def covers(self, offset: int) -> bool:
-        """Whether the trail reaches back to the record before `offset`."""
+        """Whether the history reaches back to the record before `offset`."""
         return bool(self._starts) and offset > self._starts[0]
 
     def cut(self, offset: int) -> None:
-        """Removes the epochs that start at or after `offset`."""
+        """Removes epochs that start at or after `offset`."""
         index = bisect_left(self._starts, offset)
         del self._epochs[index:], self._starts[index:]
 
     def divergence(self, epoch: int, end_offset: int) -> int:
-        """The first offset where the logs may differ, if the last common epoch is `epoch` and ends at `end_offset` on the leader."""
+        """First offset where the logs may differ, if the leader's last common epoch `epoch` ends at `end_offset`."""
         index = bisect_right(self._epochs, epoch)
         return min(end_offset, self._starts[index]) if index < len(self._starts) else end_offset

@@ -1,8 +1,5 @@
-"""Chooses the broker that a partition is read from: its leader, or a nearer replica that the leader has named (KIP-392).
-
-The advice is valid until metadata.max.age has passed (then the leader is asked again), the leader changes, or the replica fails.
-After a failure the leader may still name the same replica; for a while the consumer therefore does not send its rack, and the
-leader answers itself.
+"""Replica selection of a consumer: the leader, or a nearer replica that it names (KIP-392).
+The leader is asked again after metadata.max.age, a change of leader, or a failure of the replica.
 """
 
 from __future__ import annotations
@@ -14,11 +11,7 @@ _WARY_MS = 10_000  # longer than a broker's session: after this time the leader 
 
 
 class NearestReplica:
-    """The choice for one partition.
-
-    Attributes:
-        node_id: the replica that is read instead of the leader; −1 if there is none.
-    """
+    """The choice for one partition. `node_id` is the replica instead of the leader, or −1."""
 
     __slots__ = ("_leader_epoch", "_until_ms", "_wary_until_ms", "node_id")
 
@@ -29,17 +22,13 @@ class NearestReplica:
         self._wary_until_ms = 0
 
     def advise(self, node_id: int, leader_epoch: int, until_ms: int) -> None:
-        """The leader of an epoch names a replica, which is read until `until_ms`."""
+        """The leader of an epoch names a replica, to read until `until_ms`."""
         self.node_id = node_id
         self._leader_epoch = leader_epoch
         self._until_ms = until_ms
 
     def choose(self, leader: int, leader_epoch: int, brokers: Container[int], now_ms: int) -> int:
-        """The node to ask now.
-
-        Args:
-            brokers: ids of the known brokers.
-        """
+        """The node to fetch from; `brokers` are the known ids."""
         if self.node_id == _NONE:
             return leader
         if now_ms >= self._until_ms or leader_epoch != self._leader_epoch or self.node_id not in brokers:
@@ -48,7 +37,7 @@ class NearestReplica:
         return self.node_id
 
     def give_up(self, now_ms: int) -> None:
-        """The replica failed: the leader is asked next, without the rack for a while."""
+        """The replica failed: asks the leader, for a while without the rack, as it may still name the same replica."""
         self.node_id = _NONE
         self._wary_until_ms = now_ms + _WARY_MS
 

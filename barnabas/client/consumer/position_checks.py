@@ -1,14 +1,6 @@
-"""Checks that a consumer's positions exist in the log of the present leader (KIP-320), and moves those that do not.
-
-After a change of leader, and for a position with an epoch (a committed offset), the leader is asked where the epoch of the last
-fetched record ends in its log; nothing is fetched before the answer. A leader whose epoch is older than that of the record is a
-former one, which metadata of a broker that is cut off still names: newer metadata is requested instead. Each Fetch contains that epoch as well, and its answer has
-the diverging epoch if the log was truncated. Fetched records that were not delivered are dropped and fetched again without a
-warning. If delivered records were truncated, the consumer logs a warning and goes back to the first diverging offset; with
-`auto_offset_reset="none"` it raises `LogTruncated` until a seek.
-
-Follows Kafka's SubscriptionState.maybeCompleteValidation. An answer with an older epoch than the requested one counts as
-diverging, as in a Fetch answer, even if its end offset is above the position.
+"""Position validation (KIP-320): checks positions against the present leader's log, and resets diverging ones.
+A truncation below undelivered records only refetches. Below delivered ones the consumer goes back with a warning; with
+`auto_offset_reset="none"` it raises LogTruncated.
 """
 
 from __future__ import annotations
@@ -38,7 +30,7 @@ log = logging.getLogger("barnabas.client.consumer")
 
 
 class InFlightCheck(NamedTuple):
-    """An OffsetForLeaderEpoch request to send. `asked` has the state of each partition and the leader epoch of the check."""
+    """An OffsetForLeaderEpoch request. `asked` has each partition's state and the leader epoch of the check."""
 
     node_id: int
     request: OffsetForLeaderEpochRequest
@@ -58,11 +50,7 @@ class _Fetcher(Protocol):
 
 
 class PositionChecks:
-    """The checks of one consumer.
-
-    Args:
-        policy: `auto_offset_reset`.
-    """
+    """Checks of one consumer. `policy` is `auto_offset_reset`."""
 
     def __init__(
         self, fetcher: _Fetcher, metadata: ClusterMetadata, rng: Rng, *, policy: str, retry_backoff_ms: int
@@ -75,7 +63,7 @@ class PositionChecks:
         self._wanted: dict[int, list[PartitionState]] = {}
 
     def on_topic(self, state: PartitionState) -> None:
-        """Metadata of the topic has changed. If the topic was deleted and created again, the known epochs are cleared."""
+        """Clears the known epochs of a topic that was deleted and created again."""
         info = self._metadata.topics.get(state.tp.topic)
         state.info = info
         if info is None or info.topic_id == NO_ID:
@@ -86,8 +74,7 @@ class PositionChecks:
         state.topic_id = info.topic_id
 
     def holds(self, state: PartitionState, leader_epoch: int, node_id: int, now_ms: int) -> bool:
-        """Whether the log of this leader is known to contain the position; if not, a check is in flight or is scheduled now, or
-        newer metadata is requested."""
+        """Whether this leader's log contains the position. If unknown, starts a check or requests newer metadata."""
         if state.leader_epoch == leader_epoch or state.trail.latest < 0 or leader_epoch < 0:
             state.leader_epoch = leader_epoch
             return True
@@ -98,7 +85,7 @@ class PositionChecks:
         return False
 
     def requests(self, ready: Callable[[int], bool]) -> list[InFlightCheck]:
-        """The requests to send for the checks that `holds` has scheduled."""
+        """Requests of the checks that `holds` has scheduled."""
         wanted, self._wanted = self._wanted, {}
         return [self._request(node_id, states) for node_id, states in wanted.items() if ready(node_id)]
 
@@ -108,7 +95,7 @@ class PositionChecks:
             state.check = None
 
     def on_failure(self, check: InFlightCheck, error: KafkaError, now_ms: int) -> None:
-        """No answer arrived. If the broker does not support the request, the position counts as existing."""
+        """No response. If the broker does not support the request, the position counts as valid."""
         for state, leader_epoch in self._current(check):
             state.check = None
             if isinstance(error, UnsupportedByBroker):
@@ -118,7 +105,7 @@ class PositionChecks:
                 state.retry_later(now_ms, self._retry_backoff_ms, self._rng)
 
     def on_answer(self, check: InFlightCheck, response: OffsetForLeaderEpochResponse, now_ms: int) -> None:
-        """Applies the answer: moves positions that do not exist, or makes polls raise."""
+        """Moves invalid positions, or makes polls raise."""
         found = {TopicPartition(topic.topic, p.partition): p for topic in response.topics for p in topic.partitions}
         for state, leader_epoch in self._current(check):
             state.check = None
@@ -138,10 +125,7 @@ class PositionChecks:
                 self.on_diverging(state, answer.leader_epoch, answer.end_offset, now_ms)
 
     def on_diverging(self, state: PartitionState, epoch: int, end_offset: int, now_ms: int) -> None:
-        """The leader's log lacks fetched records: the last common epoch is `epoch`, and ends at `end_offset` on the leader.
-
-        Both are −1 if the leader has no epoch to compare.
-        """
+        """The leader's log diverges: its last common epoch `epoch` ends at `end_offset` (both −1 if unknown)."""
         position = state.position
         if position is None:
             return
@@ -175,7 +159,7 @@ class PositionChecks:
             self._fetcher.seek(tp, None, self._policy)
 
     def _awaits_metadata(self, state: PartitionState, node_id: int, now_ms: int) -> bool:
-        """Requests newer metadata, with growing pauses. Returns False if no newer metadata came for a minute."""
+        """Requests newer metadata, with growing backoff. Returns False if none came for a minute."""
         state.asked = node_id  # the pause ends if another node is named
         if 0 <= state.failing_since_ms <= now_ms - OLD_METADATA_MS:
             return False
@@ -203,5 +187,5 @@ class PositionChecks:
         return check
 
     def _current(self, check: InFlightCheck) -> list[tuple[PartitionState, int]]:
-        """The partitions of a check that have not moved since the request."""
+        """Partitions of a check that have not moved since the request."""
         return [(state, leader_epoch) for state, leader_epoch in check.asked.values() if state.check is check]

@@ -1,7 +1,4 @@
-"""The positions of a consumer's partitions: seeks, pauses, and look-ups of offsets in the logs.
-
-Follows KIP-79 (offsets by time); names and meanings as in Kafka's Java client.
-"""
+"""Positions of a consumer's partitions: seeks, pauses, and offset look-ups (KIP-79)."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from barnabas.client.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPa
 
 
 class Positions:
-    """The positions of one consumer. `Consumer` documents the methods."""
+    """Positions of one consumer. `Consumer` documents the methods."""
 
     def __init__(self, cluster: NetworkClient, fetcher: Fetcher, reader: Reader) -> None:
         self._cluster = cluster
@@ -27,7 +24,6 @@ class Positions:
         self._reader = reader
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Moves the position of a partition."""
         at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         if at.offset < 0:
             raise IllegalState(f"offset {at.offset} is negative; use seek_to_beginning or seek_to_end")
@@ -43,7 +39,6 @@ class Positions:
         self._reader.wake()
 
     async def seek_to_time(self, timestamp_ms: int, partitions: Iterable[TopicPartition]) -> None:
-        """Moves partitions (by default all) to the first record at or after a time."""
         wanted = {TopicPartition(*tp): self._state(tp) for tp in list(partitions) or list(self._fetcher.partitions)}
         found = await self.offsets_for_times(dict.fromkeys(wanted, timestamp_ms))
         for tp, state in wanted.items():
@@ -53,7 +48,7 @@ class Positions:
         self._reader.wake()
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None) -> int:
-        """The next offset of a partition; waits until it is known."""
+        """Waits until the position is known."""
         deadline = self._clock.monotonic_ms() + (self._cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
         while True:
             state = self._state(partition)
@@ -71,7 +66,6 @@ class Positions:
             self._state(tp).paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ends a pause."""
         for tp in partitions:
             state = self._state(tp)
             state.paused = False
@@ -79,23 +73,19 @@ class Positions:
         self._reader.wake()
 
     def paused(self) -> set[TopicPartition]:
-        """The paused partitions."""
         return {tp for tp, state in self._fetcher.partitions.items() if state.paused}
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark in the last answer."""
         found = self._state(partition).high_watermark
         return found if found >= 0 else None
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The last stable offset in the last answer."""
         found = self._state(partition).last_stable_offset
         return found if found >= 0 else None
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a timestamp, for each partition."""
         self._reader.check_open()
         found = await list_offsets(
             self._cluster, searchable(timestamps), read_committed=self._fetcher.config.read_committed
@@ -103,11 +93,9 @@ class Positions:
         return {tp: found[tp] if found[tp].offset >= 0 else None for tp in timestamps}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition's log."""
         return await self._bounds(partitions, EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end offset of each partition's log."""
         return await self._bounds(partitions, LATEST)
 
     async def _bounds(self, partitions: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:

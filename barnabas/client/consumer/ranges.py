@@ -1,12 +1,6 @@
-"""Reads a range of offsets of one partition as record batches, without decoding the records: for bulk readers.
-
-`deliverable` is pure: from the bytes of a log or of a Fetch answer it selects the batches to deliver. It verifies checksums,
-decompresses records, and leaves out control batches and (with read_committed) aborted batches. `RangeReader` fetches: it sends
-the next request before it processes an answer, so that broker and reader work at the same time.
-
-Invariants: chunks are in offset order; every data record of the range is in exactly one chunk; a batch that crosses an end of the
-range also brings records outside it; a call that fails or is cancelled has taken nothing; the batches before a damaged one are
-delivered before the error is raised. Follows KIP-98, KIP-516 (topic ids), KIP-951 (new leaders).
+"""RangeReader: reads offsets of one partition as batches, without decoding records, for bulk readers.
+The next request is sent before a response is processed. Chunks are in offset order, each data record is in exactly one.
+A call that fails or is cancelled has taken nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ from barnabas.protocol.records import BatchHeader, iter_batches
 
 
 class DamagedBatch(RemoteProtocolError):
-    """A batch cannot be read. `position` is its start in the buffer; the batches before it are intact."""
+    """An unreadable batch. `position` is its start in the buffer; earlier batches are intact."""
 
     def __init__(self, position: int, why: str) -> None:
         self.position = position
@@ -71,15 +65,14 @@ def deliverable(
     start: int = 0,
     check_crcs: bool = True,
 ) -> Chunk:
-    """The batches in `buffer` whose records are delivered. An incomplete batch at the end is left out.
+    """The batches in `buffer` to deliver, decompressed, without control and aborted batches and an incomplete last one.
 
     Args:
         next_offset: the result's `next_offset` if the buffer contains no whole batch.
-        aborted: with read_committed, the filter over the batches of the buffer; else None.
+        aborted: the filter with read_committed, else None.
         start: records below this offset do not count as left out.
 
-    Raises:
-        DamagedBatch: a batch is malformed, has another format, or has a wrong checksum.
+    Raises DamagedBatch if a batch is malformed, has another format, or has a wrong checksum.
     """
     found: list[tuple[int, BatchHeader]] = []
     packed = False
@@ -124,18 +117,20 @@ def deliverable(
 
 
 def _from(start: int, header: BatchHeader) -> int:
-    """The number of records of a batch from an offset on; an upper bound if the batch was compacted."""
+    """Number of records from an offset on; an upper bound for a compacted batch."""
     return max(0, min(header.record_count, header.next_offset - start))
 
 
 class RangeReader:
     """Fetches the offsets from `start` (inclusive) to `end` (exclusive) of one partition.
 
+    A batch that crosses an end of the range also brings records outside it.
+
     Args:
         cluster: a started cluster.
-        read_committed: leaves out records of open and aborted transactions.
-        fetch_bytes: size limit of an answer, ≥ 1; a larger batch is still returned whole.
-        max_wait_ms: how long a broker may delay an empty answer.
+        read_committed: skips records of open and aborted transactions.
+        fetch_bytes: size limit of a response, ≥ 1; a larger batch is still returned whole.
+        max_wait_ms: how long a broker may delay an empty response.
         stall_timeout_ms: the reader fails if no records arrive for this time.
     """
 
@@ -171,11 +166,11 @@ class RangeReader:
         cluster.add_topics([tp.topic])
 
     async def next(self) -> Chunk | None:
-        """The next chunk with batches to deliver; None at the end of the range.
+        """The next chunk; None at the end of the range. Batches before a damaged one are delivered before the error.
 
         Raises:
-            OffsetOutOfRange: the log does not contain `position`. LogTruncated: it lacks records that were delivered (KIP-320).
-            CorruptRecords: the next batch is damaged, or the broker reports that it is.
+            OffsetOutOfRange: the log does not contain `position`. LogTruncated: it lacks delivered records (KIP-320).
+            CorruptRecords: the next batch is damaged, also on the broker.
             KafkaError: the partition cannot be read, or no records arrived for `stall_timeout_ms`.
         """
         self._cluster.home.check("RangeReader.next")
@@ -209,9 +204,8 @@ class RangeReader:
             while chunk is None:
                 try:
                     chunk = self._deliverable(records, data)
-                except (
-                    DamagedBatch
-                ) as error:  # deliver the batches before it; the next call fetches it again and raises
+                except DamagedBatch as error:
+                    # Deliver the batches before it; the next call fetches it again and raises.
                     records = memoryview(records)[: error.position]
                     moved_to, epoch = self._peek(records)
                     if moved_to == self.position:
@@ -231,11 +225,7 @@ class RangeReader:
         return deliverable(records, self.position, aborted, start=self._start, check_crcs=self._check_crcs)
 
     def _peek(self, records: Buffer) -> tuple[int, int]:
-        """The offset after the whole batches of an answer, and the leader epoch of the last one.
-
-        Raises:
-            CorruptRecords: the answer is not empty, but has no batch after `position`.
-        """
+        """Offset after a response's whole batches, and the last one's leader epoch. Raises CorruptRecords."""
         reached = self.position, self._epoch
         why = f"{len(records)} bytes contain no whole batch with that offset"
         try:
@@ -251,7 +241,7 @@ class RangeReader:
         return CorruptRecords(self._tp, self.position, str(error))
 
     async def _fetched(self) -> PartitionData:
-        """The answer for `position`, from the request in flight or from a new one."""
+        """The response for `position`, from the request in flight or a new one."""
         # A cancelled call may have requested a later offset.
         if self._answer is None or self._asked != self.position:
             self._send(self.position, self._epoch)
@@ -292,7 +282,7 @@ class RangeReader:
         raise BrokerUnreachable("the Fetch answer lacks the requested partition")
 
     def _send(self, offset: int, epoch: int) -> None:
-        """Sends the request for an offset if the leader's connection is ready; `epoch` is that of the batch before it."""
+        """Sends the request if the leader's connection is ready; `epoch` is that of the batch before."""
         self._answer = None
         metadata = self._cluster.metadata
         leader = metadata.leaders.get(self._tp)

@@ -1,11 +1,5 @@
-"""The read_committed filter: which batches of a fetched range belong to aborted transactions.
-
-As Kafka's consumer does (KIP-98): the aborted transactions are in a min-heap by first offset. Before a decision, those that
-start at or before the last offset of the batch move to the set of aborting producers; the ABORT marker removes a producer from
-that set. Transactional batches of the producers in the set are dropped; control batches are never delivered.
-
-Invariants: batches come in ascending offset order; the answer covers only offsets below the last stable offset, so every
-transaction in it has ended.
+"""read_committed filter: finds batches of aborted transactions in a fetched range, as Kafka's consumer does (KIP-98).
+Aborted transactions wait in a min-heap by first offset; an ABORT marker removes a producer from the aborting set.
 """
 
 from __future__ import annotations
@@ -19,10 +13,9 @@ from barnabas.protocol.records import CONTROL_ABORT, BatchHeader, crc_ok, decode
 
 
 class AbortedFilter:
-    """The filter over one fetched range of one partition.
+    """The filter over one fetched range of one partition, for batches in ascending order.
 
-    Args:
-        aborted: (producer_id, first_offset) of every aborted transaction that overlaps the range, in any order.
+    `aborted`: (producer_id, first_offset) of every aborted transaction that overlaps the range, in any order.
     """
 
     __slots__ = ("_heap", "aborting")
@@ -33,14 +26,14 @@ class AbortedFilter:
         self.aborting: set[int] = set()  # producers with an aborted transaction at the present offset; never iterated
 
     def delivers(self, producer_id: int, last_offset: int, *, transactional: bool) -> bool:
-        """Whether the records of a data batch that ends at `last_offset` (inclusive) are delivered."""
+        """Whether to deliver the records of a data batch that ends at `last_offset` (inclusive)."""
         heap = self._heap
         while heap and heap[0][0] <= last_offset:
             self.aborting.add(heapq.heappop(heap)[1])
         return not (transactional and producer_id in self.aborting)
 
     def on_marker(self, producer_id: int, last_offset: int, *, abort: bool) -> None:
-        """Applies a control batch: an ABORT marker ends the aborted transaction of its producer."""
+        """Applies a control batch: an ABORT marker ends the producer's aborted transaction."""
         heap = self._heap
         while heap and heap[0][0] <= last_offset:
             self.aborting.add(heapq.heappop(heap)[1])
@@ -51,15 +44,7 @@ class AbortedFilter:
 def is_delivered(
     buffer: Buffer, position: int, header: BatchHeader, aborted: AbortedFilter | None, *, check_crcs: bool
 ) -> bool:
-    """Whether the records of a batch are delivered. A control batch is not; it updates `aborted`.
-
-    Args:
-        position: start of the batch in `buffer`.
-        aborted: with read_committed, the filter over the batches of the buffer; else None.
-
-    Raises:
-        RemoteProtocolError: the checksum is wrong, or a control batch is malformed.
-    """
+    """Whether to deliver the batch at `position`. A control batch updates `aborted`. Raises RemoteProtocolError."""
     if check_crcs and not crc_ok(buffer, position, header):
         raise RemoteProtocolError(f"the checksum of the batch at offset {header.base_offset} is wrong")
     if header.is_control:

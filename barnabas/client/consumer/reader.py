@@ -1,7 +1,4 @@
-"""The shell that fetches for a consumer: sends the fetcher's requests, looks up positions, and wakes waiting polls.
-
-`_pump` runs at the end of an event-loop iteration and awaits nothing; one task at a time looks up positions.
-"""
+"""Fetch shell of a consumer: sends the fetcher's requests, looks up positions, wakes waiting polls."""
 
 from __future__ import annotations
 
@@ -32,9 +29,8 @@ _MEMBERSHIP_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN
 class Reader:
     """Runs the fetcher of one consumer over its cluster.
 
-    Args:
-        group: returns the member that looks up committed offsets, and whether the coordinator may fence it (KIP-848); None
-            without a group.
+    `group` returns the member that looks up committed offsets, and whether the coordinator may fence it (KIP-848); None
+    without one.
     """
 
     def __init__(
@@ -78,7 +74,7 @@ class Reader:
             self.notify()
 
     def abandon(self) -> None:
-        """As `close`, after the event loop was closed: what still waits there never runs."""
+        """As `close`, for a closed event loop: tasks that wait there never run."""
         self._cluster.abandon()
         self.closed = True
 
@@ -89,15 +85,15 @@ class Reader:
             self._loop.call_soon(self._pump)
 
     def notify(self) -> None:
-        """Wakes the polls that wait."""
+        """Wakes waiting polls."""
         self._waiters.wake_all()
 
     async def changed(self, deadline_ms: int | None = None) -> bool:
-        """Waits until a poll should look again; returns False if `deadline_ms` passes first."""
+        """Waits for a change; False after `deadline_ms`."""
         return await self._waiters.wait(deadline_ms)
 
     async def polled(self, deadline_ms: int | None = None) -> bool:
-        """As `changed`, for a poll without records. Raises AuthenticationFailed if the brokers refuse this client."""
+        """As `changed`, for a poll without records. Raises AuthenticationFailed."""
         check_login(self._cluster.connections())
         return await self.changed(deadline_ms)
 
@@ -190,7 +186,7 @@ class Reader:
             self.wake()
 
     async def _resolve(self) -> None:
-        """Looks up unknown positions: committed offsets first, then by auto_offset_reset."""
+        """Looks up unknown positions, one task at a time: committed offsets first, then by auto_offset_reset."""
         fetcher = self.fetcher
         backoff = Backoff(self._cluster.retry_backoff_ms, self._cluster.rng)
         try:

@@ -1,7 +1,4 @@
-"""What a consumer reads: subscribed topics, a pattern, or partitions that were assigned by hand.
-
-Invariant: either topics are subscribed to or partitions are assigned by hand, never both.
-"""
+"""Subscription of a consumer: topics, a pattern, or manually assigned partitions, never both."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ _NO_PARTITION = -1
 class Subscription:
     """The subscription of one consumer.
 
-    `group` is its group membership: None without a group_id, and until `choose_group` if `choice` chooses its protocol.
-    `listener` is for the group. `chosen` is whether the caller has said what to read, if only an empty list.
+    `group` is None without a group_id, and until `choose_group` if `choice` chooses its protocol. `chosen`: the caller
+    has selected topics or partitions, perhaps none.
     """
 
     def __init__(self, cluster: NetworkClient, fetcher: Fetcher, group_id: str | None) -> None:
@@ -40,17 +37,16 @@ class Subscription:
         self._topics: tuple[str, ...] = ()
         self._pattern: re.Pattern[str] | None = None
         self._assigned_by_hand = False
-        # Topics (with partition −1) and partitions that do not exist, and were reported.
+        # Reported missing partitions, and topics (with partition −1).
         self._reported: dict[tuple[str, int], None] = {}
 
     @property
     def active(self) -> bool:
-        """Whether topics are subscribed to."""
         return bool(self._topics) or self._pattern is not None
 
     @property
     def member(self) -> Group | None:
-        """The group membership, unless the partitions are assigned by hand."""
+        """The group membership; None with a manual assignment."""
         return None if self._assigned_by_hand else self.group
 
     def listen(self, listener: RebalanceListener | None) -> None:
@@ -60,13 +56,13 @@ class Subscription:
         self.listener = listener
 
     async def choose_group(self) -> Group | None:
-        """Returns the group membership; chooses it first if its protocol depends on the cluster."""
+        """The group membership; chooses it first if its protocol depends on the cluster."""
         if self.choice is not None:
             self._use(await self.choice.first())
         return self.group
 
     def begin_poll(self, group: Group, now_ms: int) -> Group:
-        """Begins a poll of the group; returns the membership to use from now on. Raises as `Group.begin_poll`."""
+        """Returns the membership for later polls. Raises as `Group.begin_poll`."""
         try:
             group.begin_poll(now_ms)
         except KafkaError as error:
@@ -89,17 +85,13 @@ class Subscription:
                 self.group.subscribe(self._topics, self._pattern)
 
     def topics(self) -> set[str]:
-        """The topics subscribed to; with a pattern, the topics that are read."""
+        """The subscribed topics; with a pattern, the topics that are read."""
         if self._pattern is None:
             return set(self._topics)
         return self.group.topics() if self.group is not None else {tp.topic for tp in self._fetcher.partitions}
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The member that commits.
-
-        Raises:
-            IllegalState: there is no group_id.
-        """
+        """The member that commits. Raises IllegalState without a group_id."""
         if self._group_id is None:
             raise IllegalState("this consumer has no group_id, so it commits nothing")
         member = self.member
@@ -113,7 +105,7 @@ class Subscription:
         return self.group_metadata(), member is not None and member.fences_reads
 
     def subscribe(self, names: tuple[str, ...], pattern: str | None, listener: RebalanceListener | None) -> None:
-        """Subscribes to topics or to a pattern. Raises as `Consumer.subscribe`."""
+        """Raises as `Consumer.subscribe`."""
         for name in names:
             check_topic_name(name)
         if bool(names) == (pattern is not None):
@@ -133,7 +125,7 @@ class Subscription:
         self._subscribe_group()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Assigns partitions by hand. Raises as `Consumer.assign`."""
+        """Raises as `Consumer.assign`."""
         if self.active:
             raise IllegalState("topics are subscribed to; unsubscribe() first")
         wanted = [TopicPartition(*tp) for tp in partitions]
@@ -157,7 +149,7 @@ class Subscription:
             self.group.leave_soon("the consumer has unsubscribed")
 
     def on_cluster_change(self) -> None:
-        """Follows topics that are created, deleted or extended."""
+        """Follows created, deleted or extended topics."""
         if self.group is not None:
             if self.active:
                 self.group.on_cluster_change()
@@ -170,7 +162,7 @@ class Subscription:
         self.report_missing()
 
     def report_missing(self) -> None:
-        """Warns once of each topic that does not exist yet; raises in the next poll for each partition that does not exist."""
+        """Warns once of each missing topic; the next poll raises for each missing partition."""
         by_hand = self._fetcher.partitions if self._assigned_by_hand else ()
         for topic in dict.fromkeys([*self._topics, *(tp.topic for tp in by_hand)]):
             info = self._cluster.metadata.topics.get(topic)

@@ -1,4 +1,4 @@
-"""Group membership in both protocols, classic and consumer (KIP-848), and the assignors of the classic one."""
+"""Group membership in the classic and consumer (KIP-848) protocols, and classic assignors."""
 
 from __future__ import annotations
 

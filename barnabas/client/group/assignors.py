@@ -1,10 +1,5 @@
-"""The assignors of the classic protocol: pure functions, by the names that JoinGroup uses.
-
-Members are ordered by group instance id if they have one, else by member id, as in Kafka, so every leader (Java, librdkafka or
-this client) computes the same assignment with "range" and "roundrobin". The sticky assignors have the properties of Kafka's, but
-other steps: every partition goes to one subscribed member; no member could take a partition from one that has two more; as many
-partitions as possible stay with their owner. Follows Kafka's RangeAssignor, RoundRobinAssignor, StickyAssignor (KIP-54, KIP-341) and
-CooperativeStickyAssignor (KIP-429), without racks.
+"""Classic assignors, pure, by their names in JoinGroup. Members are ordered as in Kafka, so all leaders agree.
+The sticky ones have the properties of Kafka's (KIP-54, KIP-341, KIP-429), but other steps. Racks are ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +12,7 @@ from barnabas.client.types import TopicPartition
 
 
 class MemberSubscription(NamedTuple):
-    """The subscription of one member of the group."""
+    """Subscription of one member."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -31,7 +26,7 @@ Assignor = Callable[[list[MemberSubscription], Mapping[str, int]], _Assignment]
 
 
 def _ordered(members: list[MemberSubscription]) -> list[MemberSubscription]:
-    """Static members first, by instance id; then dynamic members, by member id. As Kafka's MemberInfo compares."""
+    """Static members first, by instance id; then dynamic ones, by member id, as Kafka's MemberInfo compares."""
 
     def key(member: MemberSubscription) -> tuple[bool, str]:
         if member.group_instance_id is not None:
@@ -42,7 +37,7 @@ def _ordered(members: list[MemberSubscription]) -> list[MemberSubscription]:
 
 
 def assign_range(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> _Assignment:
-    """Topic by topic: consecutive partitions to each subscribed member. The first members get one more if it does not divide."""
+    """By topic: consecutive partitions to each subscribed member. The first members get one more if it does not divide."""
     assignment: _Assignment = {m.member_id: [] for m in members}
     for topic in sorted({t for m in members for t in m.topics}):
         count = partition_counts.get(topic, 0)
@@ -59,7 +54,7 @@ def assign_range(members: list[MemberSubscription], partition_counts: Mapping[st
 
 
 def assign_roundrobin(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> _Assignment:
-    """All partitions of all topics in order, each to the next member that subscribes to its topic."""
+    """All partitions in order, each to the next member that subscribes to its topic."""
     assignment: _Assignment = {m.member_id: [] for m in members}
     ordered = _ordered(members)
     turn = 0
@@ -97,7 +92,7 @@ def assign_sticky(members: list[MemberSubscription], partition_counts: Mapping[s
 
 
 def assign_cooperative_sticky(members: list[MemberSubscription], partition_counts: Mapping[str, int]) -> _Assignment:
-    """Like `assign_sticky`, but leaves out partitions that move: their owner revokes them first, and all members join again."""
+    """As `assign_sticky` without moving partitions: their owner revokes them first, and all members join again."""
     assignment = assign_sticky(members, partition_counts)
     owned = {m.member_id: frozenset(m.owned) for m in members}
     owned_by_any = frozenset(tp for partitions in owned.values() for tp in partitions)
@@ -127,23 +122,19 @@ def _former_owners(
 
 
 def _least(assignment: _Assignment, members: list[str]) -> list[TopicPartition]:
-    """The partitions of the member that has the fewest."""
+    """Partitions of the member with the fewest."""
     return min((assignment[member_id] for member_id in members), key=len)
 
 
 def _level_out(
     assignment: _Assignment, subscribers: Mapping[str, list[str]], former: Mapping[TopicPartition, str]
 ) -> bool:
-    """Moves partitions from members with more to members with at least two fewer; returns whether any was moved.
-
-    Each move reduces the sum of squares of the shares, so the repetition ends.
-    """
+    """Moves partitions to members with at least two fewer; returns whether any moved."""
     moved = False
     for member_id in sorted(assignment, key=lambda each: -len(assignment[each])):
         mine = assignment[member_id]
-        for tp in sorted(
-            mine, key=lambda tp: (former.get(tp) == member_id, tp)
-        ):  # first those that the member did not own
+        # first those that the member did not own
+        for tp in sorted(mine, key=lambda tp: (former.get(tp) == member_id, tp)):
             share = _least(assignment, subscribers[tp.topic])
             if len(mine) - len(share) > 1:
                 mine.remove(tp)
@@ -162,6 +153,5 @@ COOPERATIVE = frozenset({"cooperative-sticky"})
 
 
 def check_strategies(strategies: Sequence[str]) -> None:
-    """Raises IllegalState for an empty list and for unknown assignors."""
     if not strategies or any(name not in ASSIGNORS for name in strategies):
         raise IllegalState(f"partition_assignment_strategy {list(strategies)!r}: known are {sorted(ASSIGNORS)}")

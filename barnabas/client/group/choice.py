@@ -1,11 +1,4 @@
-"""The choice of a group's protocol with `group_protocol="auto"`: KIP-848 where the cluster serves it, the classic one otherwise.
-
-The consumer protocol is served if the cluster has finalized `group.version` 1 and a broker offers its heartbeats. A new group then
-needs no rebalance delay. Even so a coordinator may refuse the join: GROUP_ID_NOT_FOUND if the group has members of the classic
-protocol and cannot be converted (`group.consumer.migration.policy`, or an assignor that only its members know), and
-UNSUPPORTED_VERSION if the protocol is disabled. The consumer then joins as a classic member, and stays one.
-Follows KIP-848.
-"""
+"""Protocol choice for `group_protocol="auto"`: KIP-848 if `group.version` 1 is finalized and offered, else classic."""
 
 from __future__ import annotations
 
@@ -26,11 +19,7 @@ _REFUSALS = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSI
 
 
 class GroupChoice:
-    """Makes the group of one consumer.
-
-    Args:
-        classic, consumer: make a membership in the protocol of that name.
-    """
+    """Creates the group of one consumer. `classic` and `consumer` create a membership in the protocol of that name."""
 
     def __init__(
         self, cluster: NetworkClient, classic: Callable[[], ClassicGroup], consumer: Callable[[], ConsumerGroup]
@@ -40,18 +29,19 @@ class GroupChoice:
         self._consumer = consumer
 
     async def first(self) -> Group:
-        """The group to start with, by what a broker announces.
-
-        Raises:
-            BrokerUnreachable: no broker could be reached in time.
-        """
+        """The first membership, by the broker's features. Raises BrokerUnreachable."""
         connection = await self._cluster.ready_connection(None)
         finalized = self._cluster.features().levels.get("group.version", 0) >= 1
         served = finalized and ConsumerGroupHeartbeatRequest.API_KEY in connection.core.versions
         return self._consumer() if served else self._classic()
 
     def after(self, group: Group, error: KafkaError) -> Group | None:
-        """The group to use after a poll of `group` raised `error`; None if the caller must learn of the error."""
+        """The membership after a failed poll of `group`; None if the caller must get the error.
+
+        A coordinator may still reject the join: GROUP_ID_NOT_FOUND if classic members cannot be converted
+        (`group.consumer.migration.policy`), UNSUPPORTED_VERSION if the protocol is disabled. The member then stays
+        classic.
+        """
         if not isinstance(group, ConsumerGroup) or error.code not in _REFUSALS:
             return None
         if group.member.owned:

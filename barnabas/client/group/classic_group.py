@@ -1,9 +1,5 @@
-"""The shell of a membership in the classic protocol: sends ClassicMember's requests and heartbeats, runs rebalances.
-
-The rules are in `classic_member`.
-
-With an eager assignor all partitions are revoked before the join, and polls return nothing until its end. With the cooperative
-assignor polls continue during the join, and the next poll after it revokes and assigns what has changed (KIP-429).
+"""Shell of a classic membership: sends ClassicMember's requests and heartbeats, runs rebalances.
+Eager assignors revoke everything before the join; cooperative ones revoke in the next poll after it (KIP-429).
 """
 
 from __future__ import annotations
@@ -108,7 +104,7 @@ class ClassicGroup(Group):
             await self._complete_rebalance()
 
     async def _revoke_before_join(self) -> None:
-        """Revokes what must be revoked before the join: everything, or (cooperative) topics that are no longer subscribed to."""
+        """Revokes everything, or (cooperative) topics that are no longer subscribed to."""
         member = self.member
         held = list(member.assignment)
         going = [tp for tp in held if tp.topic not in member.topics] if member.cooperative and not member.lost else held
@@ -212,7 +208,7 @@ class ClassicGroup(Group):
                     self._cluster.forget_coordinator("group", member.group_id)
                 member.retry_heartbeat_at(clock.monotonic_ms() + backoff.pause_ms(clock.monotonic_ms()))
             if member.session_expired(clock.monotonic_ms()):
-                # It keeps its id: a coordinator that still knows the member would wait for it.
+                # Keeps its id: a coordinator that still knows the member would wait for it.
                 member.on_lost(ErrorCode.ILLEGAL_GENERATION)
             if self.due:
                 self._hooks.on_change()

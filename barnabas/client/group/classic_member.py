@@ -1,10 +1,5 @@
-"""The core of a member of a classic consumer group: makes its requests and applies the answers.
-
-Invariants: states change as VALID_PREVIOUS allows; `metadata` belongs to the present assignment or, without one, to the last one.
-So the coordinator refuses a commit after a lost membership: it is never accepted for another generation, or without one. The
-partitions of a lost membership are never sent as owned.
-Follows KIP-62 (max.poll.interval), KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED), KIP-429 (cooperative rebalances),
-KIP-559, KIP-814 (the leader of a static group that comes back keeps the assignment).
+"""Classic group member core: creates requests and applies responses (KIP-62, KIP-345, KIP-394, KIP-429, KIP-559,
+KIP-814).
 """
 
 from __future__ import annotations
@@ -41,7 +36,7 @@ _ASSIGNMENT_VERSION = 0
 
 
 class ClassicMemberState(Enum):
-    """The states of a member of a classic group."""
+    """States of a classic member."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"
@@ -62,7 +57,7 @@ VALID_PREVIOUS: dict[ClassicMemberState, frozenset[ClassicMemberState]] = {
 
 
 class Next(Enum):
-    """What the shell must do after an answer."""
+    """Next step of the shell after a response."""
 
     GO_ON = "go on"
     AGAIN = "again"  # send the join again at once
@@ -79,16 +74,16 @@ class Change(NamedTuple):
 
 
 class ClassicMember:
-    """The core of one membership.
+    """Core of one membership. States change as VALID_PREVIOUS allows.
 
     Args:
         group_id: not empty.
         group_instance_id: makes the member static; None for a dynamic member.
         rack_id: the member's rack, or None.
-        strategies: names of assignors in order of preference. Rebalances are cooperative if all of them are.
+        strategies: assignors in order of preference. Rebalances are cooperative if all of them are.
         session_timeout_ms: the coordinator removes the member after this time without a heartbeat.
         rebalance_timeout_ms: how long the coordinator waits for members to join again; `max_poll_interval_ms`.
-        heartbeat_interval_ms: pause between heartbeats.
+        heartbeat_interval_ms: interval of heartbeats.
     """
 
     def __init__(
@@ -120,8 +115,8 @@ class ClassicMember:
         self.membership_number = 0  # increases when `metadata` changes to another membership
         self.assignment: list[TopicPartition] = []  # the partitions that are read
         self.joined: list[TopicPartition] | None = None  # the result of the last rebalance, until it is applied
-        # The member that commits, for OffsetCommit and for a producer's `send_offsets`. It stays that of the last assignment when
-        # that is lost or revoked: its records may still be at the caller, and a commit without a member would not be fenced.
+        # The member of OffsetCommit and `send_offsets`. It stays that of the last assignment when that is lost: its records may
+        # still be at the caller, and a commit without a member would not be fenced.
         self.metadata = ConsumerGroupMetadata(group_id, -1, "", group_instance_id)
         self.group_topics: tuple[str, ...] = ()  # on the leader: all topics that any member subscribes to
         self._ownership = Ownership((), -1)  # the last assignment, for sticky assignors; kept when it is revoked
@@ -135,20 +130,20 @@ class ClassicMember:
 
     @property
     def leads(self) -> bool:
-        """Whether this member is the leader, which makes the assignment (in SYNCING)."""
+        """Whether this member is the leader, which assigns (in SYNCING)."""
         return self._leads
 
     # -- joining -------------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Sets the subscribed topics; a change needs a rebalance."""
+        """A change needs a rebalance."""
         wanted = tuple(sorted(set(topics)))
         if wanted != self.topics:
             self.topics = wanted
             self.rejoin_wanted = True
 
     def on_poll(self, now_ms: int) -> None:
-        """Notes that the consumer's caller has polled (KIP-62)."""
+        """The consumer's caller has polled (KIP-62)."""
         self._polled_ms = now_ms
 
     def join_request(self) -> JoinGroupRequest:
@@ -177,11 +172,7 @@ class ClassicMember:
         return encode_versioned(subscription, _SUBSCRIPTION_VERSION)
 
     def on_join(self, response: JoinGroupResponse, now_ms: int) -> Next:
-        """Applies the answer to JoinGroup.
-
-        Raises:
-            KafkaError: the group refuses this member.
-        """
+        """Applies JoinGroup. Raises KafkaError if the group rejects this member."""
         code = code_of(response.error_code)
         self._answered_ms = now_ms
         if code is ErrorCode.NONE:
@@ -202,11 +193,7 @@ class ClassicMember:
         return self._on_error(code, "JoinGroup")
 
     def sync_request(self, partition_counts: Mapping[str, int]) -> SyncGroupRequest:
-        """The second request of a rebalance; the leader's contains the assignment of all members.
-
-        Args:
-            partition_counts: number of partitions of each of `group_topics`; used only on the leader.
-        """
+        """Second request of a rebalance; the leader's has all assignments, from `partition_counts` of `group_topics`."""
         assignments = []
         if self._leads and not self._skip_assignment:
             shares = ASSIGNORS[self._protocol](self._members, partition_counts)
@@ -228,11 +215,7 @@ class ClassicMember:
         )
 
     def on_sync(self, response: SyncGroupResponse, now_ms: int) -> Next:
-        """Applies the answer to SyncGroup. After GO_ON a poll must apply `joined`.
-
-        Raises:
-            KafkaError: the group refuses this member.
-        """
+        """Applies SyncGroup. After GO_ON a poll must apply `joined`. Raises KafkaError if rejected."""
         code = code_of(response.error_code)
         self._answered_ms = now_ms
         if code is ErrorCode.NONE:
@@ -259,7 +242,7 @@ class ClassicMember:
         return Change([tp for tp in self.assignment if tp not in wanted], [tp for tp in joined if tp not in held])
 
     def on_assignment_applied(self, change: Change) -> None:
-        """The change was applied. After a cooperative revocation the member joins again, so that others get the partitions."""
+        """After a cooperative revocation the member joins again, so that others get the partitions."""
         self.assignment = [tp for tp in self.assignment if tp not in change.revoked] + change.assigned
         if change.revoked:
             self.rejoin_wanted = True
@@ -267,11 +250,11 @@ class ClassicMember:
     # -- staying -------------------------------------------------------------------------------------------------------
 
     def heartbeat_at(self) -> int | None:
-        """When the next heartbeat is due, in monotonic ms; None while there is nothing to keep alive."""
+        """Next heartbeat in monotonic ms; None without a membership."""
         return self._next_heartbeat_ms if self.state is ClassicMemberState.STABLE else None
 
     def overdue_at(self) -> int:
-        """When the member must leave unless its caller polls: `rebalance_timeout_ms` after the last poll, in monotonic ms."""
+        """When the member must leave unless its caller polls, in monotonic ms."""
         return self._polled_ms + self.rebalance_timeout_ms
 
     def retry_heartbeat_at(self, at_ms: int) -> None:
@@ -288,15 +271,11 @@ class ClassicMember:
         )
 
     def is_current(self, generation_id: int) -> bool:
-        """Whether this is the present generation; answers to requests of other generations are ignored."""
+        """Whether this is the present generation; responses of other generations are ignored."""
         return self.state is ClassicMemberState.STABLE and generation_id == self.generation_id
 
     def on_heartbeat(self, response: HeartbeatResponse, generation_id: int, now_ms: int) -> Next:
-        """Applies the answer to a heartbeat that was sent in `generation_id`.
-
-        Raises:
-            KafkaError: this member is fenced.
-        """
+        """Applies a heartbeat response of `generation_id`. Raises KafkaError if this member is fenced."""
         if not self.is_current(generation_id):
             return Next.GO_ON  # the answer belongs to an earlier membership
         code = code_of(response.error_code)
@@ -317,11 +296,11 @@ class ClassicMember:
         raise error_for(code, f"group {self.group_id!r} refuses this member")
 
     def session_expired(self, now_ms: int) -> bool:
-        """Whether the coordinator has not answered for the session timeout, so that it must have removed this member."""
+        """No response within the session timeout: the coordinator must have removed this member."""
         return self.state is ClassicMemberState.STABLE and now_ms - self._answered_ms > self.session_timeout_ms
 
     def on_lost(self, code: ErrorCode) -> None:
-        """The coordinator has removed this member: its partitions may belong to another member."""
+        """The coordinator has removed this member: another member may own its partitions."""
         self._forget(code)
         self.lost = True
         self.rejoin_wanted = True
@@ -330,13 +309,13 @@ class ClassicMember:
             self._transition(ClassicMemberState.UNJOINED)
 
     def on_rebalance_failed(self) -> None:
-        """A rebalance was interrupted (no answer, or the coordinator moved); the next one starts over."""
+        """A rebalance was interrupted (no response, or the coordinator moved); the next one starts over."""
         self.rejoin_wanted = True
         if self.state in (ClassicMemberState.JOINING, ClassicMemberState.SYNCING):
             self._transition(ClassicMemberState.UNJOINED)
 
     def leave_request(self, reason: str) -> LeaveGroupRequest | None:
-        """Ends the membership. None if no request is needed: never joined, or a static member, which keeps its place (KIP-345)."""
+        """Ends the membership. None without a request: never joined, or static, which keeps its place (KIP-345)."""
         member_id, joined = self.member_id, self.state is not ClassicMemberState.LEFT
         if joined:
             self._transition(ClassicMemberState.LEFT)
@@ -352,7 +331,7 @@ class ClassicMember:
         )
 
     def rejoin(self) -> None:
-        """Makes the next poll join again, after a leave because of a missing poll or a new subscription."""
+        """The next poll joins again, after a leave because of a missing poll or a new subscription."""
         self.state = ClassicMemberState.UNJOINED
         self.lost = True
         self.rejoin_wanted = True
@@ -404,11 +383,7 @@ class ClassicMember:
 
 
 def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions in an assignment of a classic group; none in empty data, before the first assignment.
-
-    Raises:
-        RemoteProtocolError: the data is not a readable assignment.
-    """
+    """Partitions in a classic assignment; none in empty data, before the first one. Raises RemoteProtocolError."""
     if not data:
         return ()
     record = decode_versioned(ConsumerProtocolAssignment, _at_version(data, ConsumerProtocolAssignment.VERSIONS[1]))
@@ -423,6 +398,6 @@ def _to_wire(partitions: Sequence[TopicPartition]) -> list[WireTopicPartition]:
 
 
 def _at_version(data: bytes, highest: int) -> bytes:
-    """Marks data of an unknown later version as the highest known one: later versions only append fields."""
+    """Marks data of a later version as the highest known one: later versions only append fields."""
     version = int.from_bytes(data[:2], "big", signed=True)
     return data if version <= highest else highest.to_bytes(2, "big") + data[2:]

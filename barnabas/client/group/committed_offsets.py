@@ -1,8 +1,4 @@
-"""Committed offsets of a consumer group: reads and commits them at the group's coordinator.
-
-Each function follows the coordinator when it moves, and retries retriable errors until its time-out.
-Follows KIP-447 (stable offsets) and KIP-848 (member epochs).
-"""
+"""Committed offsets of a group: reads and commits at its coordinator, with retries (KIP-447, KIP-848)."""
 
 from __future__ import annotations
 
@@ -37,16 +33,10 @@ async def committed_offsets(
     as_member: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the committed offsets of a group. Partitions without one are absent from the result.
+    """Returns the committed offsets of a group (None: all partitions). Partitions without one are absent.
 
-    Waits while an open transaction may still commit one of the offsets (KIP-447).
-
-    Args:
-        partitions: None means all partitions of the group.
-        as_member: sends the member id and member epoch in `group`; the coordinator refuses a stale epoch (KIP-848).
-
-    Raises:
-        KafkaError: the coordinator refused, or did not answer within `timeout_ms`.
+    Waits while an open transaction may commit one of the offsets (KIP-447). `as_member` sends member id and epoch: the
+    coordinator rejects a stale epoch (KIP-848). Raises KafkaError.
     """
     deadline = Deadline(cluster, timeout_ms)
     wanted = None if partitions is None else list(partitions)
@@ -88,11 +78,11 @@ async def commit_offsets(
     *,
     timeout_ms: int | None = None,
 ) -> None:
-    """Commits offsets for a group, as the member that `group` names.
+    """Commits offsets as the member that `group` names.
 
     Raises:
         CommitFailed: the member is no longer in the group, or the group is rebalancing.
-        KafkaError: the coordinator refused, or did not answer within `timeout_ms`; the commit may have taken effect then.
+        KafkaError: the coordinator rejected, or did not answer within `timeout_ms`: the commit may have taken effect.
     """
     if not offsets:
         return

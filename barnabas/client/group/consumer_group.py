@@ -1,9 +1,5 @@
-"""The shell of a membership in the consumer protocol (KIP-848): sends heartbeats, assigns and revokes partitions in polls.
-
-The rules are in `consumer_member`.
-
-There is no barrier: partitions that stay are read during a rebalance, and polls wait only for commits and the listener. Revoked
-partitions are acknowledged at once, by an additional heartbeat.
+"""Shell of a KIP-848 membership: sends heartbeats, assigns and revokes partitions in polls, without a barrier.
+Revoked partitions are acknowledged at once, by an additional heartbeat.
 """
 
 from __future__ import annotations
@@ -82,7 +78,7 @@ class ConsumerGroup(Group):
         self.member.on_poll(now_ms)
 
     def on_cluster_change(self) -> None:
-        """Nothing to do: the consumer wakes its polls, which use names of assigned topics that are known now."""
+        """The consumer wakes its polls, which use topic names that are known now."""
 
     def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, membership_number: int) -> bool:
         member = self.member
@@ -170,7 +166,7 @@ class ConsumerGroup(Group):
                 self._hooks.on_change()
 
     async def _until_heartbeat(self) -> None:
-        """Waits until the next heartbeat is due, or until the member must leave because its caller does not poll."""
+        """Waits until the next heartbeat is due, or the member must leave for lack of polls."""
         while True:
             at = self.member.heartbeat_at()
             self._heartbeat_due.clear()

@@ -1,13 +1,5 @@
-"""The core of a member of a consumer group in the consumer protocol: makes its heartbeats and applies the answers (KIP-848).
-
-A heartbeat contains only what has changed since the last answered one. After a join, a refusal or a lost answer it contains
-everything, and the coordinator answers with the full assignment. Revoked partitions are sent at once: another member waits for
-this acknowledgement.
-
-Invariants: states change as VALID_PREVIOUS allows; `owned` changes only by `on_revoked`, `on_assigned` and `forget`, which polls
-call. The coordinator raises a member's epoch only after the member has reported that it owns no partition it must revoke, so
-`metadata` follows the epoch at once. Once fenced, `metadata` stays that of the lost membership until a poll has joined again.
-Follows KIP-848, KIP-1082 (the client chooses the member id), KIP-345 (static members).
+"""KIP-848 member core: creates heartbeats and applies responses (also KIP-1082, KIP-345).
+A heartbeat contains only changes; after a join, a rejection or a lost response it contains everything.
 """
 
 from __future__ import annotations
@@ -32,7 +24,7 @@ _FIRST_INTERVAL_MS = 5_000  # until the coordinator has sent its interval
 
 
 class ConsumerMemberState(Enum):
-    """The states of a member."""
+    """States of a member."""
 
     UNJOINED = "unjoined"  # the next poll joins
     JOINING = "joining"  # the joining heartbeat is due or in flight
@@ -57,14 +49,18 @@ _GONE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, E
 
 
 class ConsumerMember:
-    """The core of one membership.
+    """Core of one membership. States change as VALID_PREVIOUS allows.
+
+    `owned` changes only in polls. The coordinator raises the epoch only after all revocations were reported, so
+    `metadata` follows it at once. Once fenced, `metadata` stays that of the lost membership until a poll has joined
+    again.
 
     Args:
         group_id: not empty.
         member_id: unique in the group.
         group_instance_id: makes the member static; None for a dynamic member.
         rack_id: the member's rack, or None.
-        server_assignor: the coordinator's assignor to use ("uniform", "range"); None: the broker's default.
+        server_assignor: the coordinator's assignor ("uniform", "range"); None: the broker's default.
         rebalance_timeout_ms: how long the coordinator waits for a revocation; `max_poll_interval_ms`.
     """
 
@@ -104,7 +100,7 @@ class ConsumerMember:
     # -- subscription ------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str] = (), pattern: str | None = None) -> None:
-        """Sets the subscription: topics, or a regular expression that the coordinator resolves. It is sent at once."""
+        """Topics, or a regular expression that the coordinator resolves. Sent at once."""
         wanted = tuple(sorted(set(topics)))
         if (wanted, pattern) != (self.topics, self.pattern):
             self.topics, self.pattern = wanted, pattern
@@ -112,15 +108,14 @@ class ConsumerMember:
 
     @property
     def has_subscription(self) -> bool:
-        """Whether there is a subscription."""
         return bool(self.topics) or self.pattern is not None
 
     def on_poll(self, now_ms: int) -> None:
-        """Notes that the consumer's caller has polled (KIP-62)."""
+        """The consumer's caller has polled (KIP-62)."""
         self._polled_ms = now_ms
 
     def overdue_at(self) -> int:
-        """When the member must leave unless its caller polls: `rebalance_timeout_ms` after the last poll, in monotonic ms."""
+        """When the member must leave unless its caller polls, in monotonic ms."""
         return self._polled_ms + self.rebalance_timeout_ms
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------
@@ -136,7 +131,7 @@ class ConsumerMember:
         self._next_heartbeat_ms = 0
 
     def heartbeat_at(self) -> int | None:
-        """When the next heartbeat is due, in monotonic ms (0: at once); None without a membership."""
+        """Next heartbeat in monotonic ms (0: at once); None without a membership."""
         if self.state not in _MEMBER:
             return None
         if self.state is not ConsumerMemberState.JOINING and (self._topics_changed or self._owned_changed):
@@ -144,7 +139,7 @@ class ConsumerMember:
         return self._next_heartbeat_ms
 
     def heartbeat_request(self, now_ms: int) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat. Pass its answer to `on_heartbeat`; without an answer call `on_unanswered`."""
+        """The next heartbeat. Pass its response to `on_heartbeat`; without one call `on_unanswered`."""
         whole = self._full or self.epoch == _JOIN_EPOCH
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
@@ -172,11 +167,7 @@ class ConsumerMember:
         response: ConsumerGroupHeartbeatResponse,
         now_ms: int,
     ) -> Next:
-        """Applies the answer to a heartbeat.
-
-        Raises:
-            KafkaError: the group refuses this member, which is then fenced.
-        """
+        """Applies a response. Raises KafkaError if the group rejects this member, which is then fenced."""
         if request is not self._sent:
             return Next.GO_ON  # the answer belongs to an earlier membership
         self._sent = None
@@ -198,13 +189,13 @@ class ConsumerMember:
         raise error_for(code, response.error_message or f"group {self.group_id!r} refuses this member")
 
     def on_unanswered(self, request: ConsumerGroupHeartbeatRequest) -> None:
-        """A heartbeat or its answer was lost: the next heartbeat contains everything."""
+        """A heartbeat or its response was lost: the next one contains everything."""
         if request is self._sent:
             self._sent = None
             self.send_full_heartbeat()
 
     def send_full_heartbeat(self) -> None:
-        """Makes the next heartbeat due at once, with everything in it."""
+        """Makes a full heartbeat due at once."""
         self._full = True
         self._next_heartbeat_ms = 0
 
@@ -220,15 +211,11 @@ class ConsumerMember:
         )
 
     def has_unknown_topics(self, names: Mapping[bytes, str]) -> bool:
-        """Whether partitions are assigned whose topic name is unknown."""
+        """Whether a topic name of an assigned partition is unknown."""
         return any(topic_id not in names for topic_id, _ in self._target or ())
 
     def change(self, names: Mapping[bytes, str]) -> Change | None:
-        """The difference between owned and assigned partitions with known topic names; None if there is none.
-
-        Args:
-            names: topic id → name.
-        """
+        """Difference between owned and assigned partitions with known names (topic id → name), or None."""
         target = self._target
         if self.state is not ConsumerMemberState.RECONCILING or target is None:
             return None
@@ -246,7 +233,7 @@ class ConsumerMember:
         self._update_state()
 
     def on_assigned(self, assigned: Iterable[TopicPartition], names: Mapping[bytes, str]) -> list[TopicPartition]:
-        """Takes over those of the partitions that the coordinator still assigns; returns them."""
+        """Takes over and returns those partitions that are still assigned."""
         known = self._known(self._target or frozenset(), names) if self.state in _MEMBER else {}
         taken = [tp for tp in assigned if tp in known]
         for tp in taken:
@@ -259,7 +246,7 @@ class ConsumerMember:
     # -- end of the membership ----------------------------------------------------------------------------------------------------------
 
     def fence(self) -> None:
-        """The coordinator has removed this member: its partitions may belong to another member."""
+        """The coordinator has removed this member: another member may own its partitions."""
         self._sent = None
         if self.state in _MEMBER:
             self._transition(ConsumerMemberState.FENCED)
@@ -271,7 +258,7 @@ class ConsumerMember:
         self._transition(ConsumerMemberState.UNJOINED)
 
     def leave_request(self, *, for_good: bool = True) -> ConsumerGroupHeartbeatRequest | None:
-        """Ends the membership; None if no request is needed. If not `for_good`, the next poll reports the loss and joins again."""
+        """Ends the membership; None without a request. If not `for_good`, the next poll reports the loss and rejoins."""
         member = self.state in _MEMBER
         if not for_good:
             self.fence()
@@ -313,7 +300,7 @@ class ConsumerMember:
         self._transition(ConsumerMemberState.STABLE if done else ConsumerMemberState.RECONCILING)
 
     def _known(self, target: Iterable[tuple[bytes, int]], names: Mapping[bytes, str]) -> dict[TopicPartition, bytes]:
-        """The partitions whose topic name is known, in order."""
+        """Partitions with known topic names, in order."""
         found = {TopicPartition(names[topic_id], number): topic_id for topic_id, number in target if topic_id in names}
         return dict(sorted(found.items()))
 
@@ -324,7 +311,7 @@ class ConsumerMember:
 
 
 def unsupported(group_id: str, reason: str) -> KafkaError:
-    """The error for a cluster that does not support the protocol."""
+    """The error for a cluster without the protocol."""
     return UnsupportedByBroker(
         f"group {group_id!r}: this cluster does not support group_protocol='consumer' ({reason}); "
         "use group_protocol='classic', or a Kafka from 4.0 on",

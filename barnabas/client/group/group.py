@@ -1,9 +1,5 @@
-"""The common part of both group protocols: the rebalance listener, leaving, errors for the next poll, coordinator requests.
-
-Partitions are assigned and revoked only inside a poll, as in Kafka's client: never while the caller processes their records, so
-`metadata` and the records at the caller belong together (KIP-447 depends on it). A change that has begun continues even if the
-poll is cancelled. Heartbeats run all the time.
-The classic protocol is in `classic_group`, that of KIP-848 in `consumer_group`.
+"""Group membership, common to both protocols: rebalance listener, leaving, errors for the next poll.
+Partitions change only inside a poll, as in Kafka's client, so `metadata` and the caller's records match (KIP-447).
 """
 
 from __future__ import annotations
@@ -30,11 +26,10 @@ _LEAVE_TIMEOUT_MS = 2_000  # time limit of the LeaveGroup request in a close
 
 
 class RebalanceListener:
-    """Called inside a poll when partitions are assigned or revoked. Override what is needed; exceptions are logged.
+    """Called inside a poll when partitions are assigned or revoked. Override as needed; exceptions are logged.
 
-    The calls contain only the partitions that change. With an eager assignor ("range", "roundrobin", "sticky") every rebalance
-    revokes all partitions and then assigns the new ones.
-    `on_partitions_revoked` may still commit: the partitions belong to this member until it returns.
+    The calls contain only changing partitions; an eager assignor ("range", "roundrobin", "sticky") revokes all and
+    assigns anew. `on_partitions_revoked` may still commit: the partitions belong to this member until it returns.
     """
 
     async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
@@ -44,17 +39,17 @@ class RebalanceListener:
         """Called after these partitions were assigned, in addition to those that stay; may be empty."""
 
     async def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-        """Called after these partitions were lost: the coordinator ended the membership. Commits are refused."""
+        """Called after these partitions were lost: the coordinator ended the membership. Commits are rejected."""
         await self.on_partitions_revoked(lost)
 
 
 class GroupHooks(NamedTuple):
-    """What a group calls on its consumer.
+    """Calls of a group to its consumer.
 
     Attributes:
-        apply: sets the partitions to read from now on; partitions that stay keep their positions.
-        before_revoke: awaited before partitions are revoked, for commits.
-        on_change: called when a poll should look again.
+        apply: sets the partitions to read; partitions that stay keep their positions.
+        before_revoke: awaited before a revocation, for commits.
+        on_change: wakes polls.
     """
 
     apply: Callable[[Sequence[TopicPartition]], None]
@@ -96,7 +91,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def blocked(self) -> bool:
-        """Whether polls return nothing because a rebalance is in progress."""
+        """Whether polls return nothing because of a rebalance."""
 
     @property
     @abstractmethod
@@ -105,24 +100,20 @@ class Group(ABC):
 
     @abstractmethod
     def topics(self) -> set[str]:
-        """The topics subscribed to; if the coordinator resolves a pattern, the assigned topics."""
+        """The subscribed topics; the assigned ones if the coordinator resolves a pattern."""
 
     # -- events from the consumer ---------------------------------------------------------------------------------------
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None) -> None:
-        """Sets the subscription from the next poll on; after a leave that poll joins again."""
+        """Applies from the next poll on; after a leave that poll joins again."""
 
     @abstractmethod
     def on_poll(self, now_ms: int) -> None:
-        """Notes a poll that need not do anything else (`due` is False)."""
+        """A poll that needs nothing else (`due` is False)."""
 
     def begin_poll(self, now_ms: int) -> None:
-        """Starts heartbeats and rebalances that are due. Every poll calls it first.
-
-        Raises:
-            KafkaError: the group refuses this member.
-        """
+        """Starts due heartbeats and rebalances, first in every poll. Raises KafkaError if rejected."""
         if self.error is not None:
             error, self.error = self.error, None
             raise error
@@ -134,27 +125,27 @@ class Group(ABC):
 
     @abstractmethod
     def on_commit_refused(self, code: ErrorCode, who: ConsumerGroupMetadata, membership_number: int) -> bool:
-        """A commit by the member `who` was refused; returns whether to retry it with the present `metadata`."""
+        """A commit by `who` was rejected; returns whether to retry it with the present `metadata`."""
 
     @abstractmethod
     def on_cluster_change(self) -> None:
         """The metadata may have changed."""
 
     async def leave(self, reason: str) -> None:
-        """Ends the membership and tells the coordinator, if it can be reached quickly."""
+        """Ends the membership, with a request to the coordinator if it answers quickly."""
         if self._leaving is not None:
             await self._leaving
         held, request = self._end(reason)
         await self._send_leave(held, request)
 
     def leave_soon(self, reason: str) -> None:
-        """Ends the membership at once and tells the coordinator in the background."""
+        """As `leave`, with the request in the background."""
         held, request = self._end(reason)
         if self._leaving is None:
             self._leaving = self._cluster.scope.start(self._send_leave(held, request), name="leave group")
 
     def end_tasks(self) -> None:
-        """Ends the heartbeats of a membership that the coordinator has refused."""
+        """Ends the heartbeats of a rejected membership."""
         self._stop_changing()
         if self._heartbeats is not None:
             self._heartbeats.cancel()
@@ -163,7 +154,7 @@ class Group(ABC):
 
     @abstractmethod
     def _begin(self, now_ms: int) -> None:
-        """Starts a join or a change of the assignment if one is due."""
+        """Starts a due join or change of the assignment."""
 
     @abstractmethod
     async def _send_heartbeats(self) -> None:
@@ -171,10 +162,10 @@ class Group(ABC):
 
     @abstractmethod
     def _end(self, reason: str) -> tuple[list[TopicPartition], Any]:
-        """Ends the membership; returns the partitions it had, and the request for the coordinator (or None)."""
+        """Ends the membership; returns its partitions, and the request for the coordinator (or None)."""
 
     def _change(self, work: Callable[[], Awaitable[None]], name: str) -> None:
-        """Starts the task that assigns and revokes partitions; there is at most one."""
+        """Starts the task that assigns and revokes partitions; at most one. It survives a cancelled poll."""
         self._changing = self._cluster.scope.start(self._run_change(work), name=name)
 
     def _stop_changing(self) -> None:
@@ -228,7 +219,7 @@ class Group(ABC):
 
 
 def matching_topics(metadata: ClusterMetadata, pattern: re.Pattern[str]) -> list[str]:
-    """The topics whose whole name matches, internal ones left out."""
+    """Topics whose whole name matches, without internal ones."""
     return sorted(
         name for name, info in metadata.topics.items() if not info.is_internal and pattern.fullmatch(name) is not None
     )

@@ -1,9 +1,5 @@
-"""The user data of sticky assignors: reads and writes the partitions that members owned, in the format of Kafka's assignors.
-
-"sticky" members revoke everything before they join, so their user data has the partitions they owned: [topic [partition]] and,
-since version 1, the generation (KIP-341). "cooperative-sticky" members keep their partitions: the subscription itself has them,
-with the generation since its version 2. Their user data is the generation, for leaders that read only that (KIP-429).
-The user data has no version field. Unreadable data counts as no partitions, as in Kafka: only stickiness is lost.
+"""User data of sticky assignors, in Kafka's formats without version field (KIP-341, KIP-429).
+Unreadable data counts as no partitions, as in Kafka: only stickiness is lost.
 """
 
 from __future__ import annotations
@@ -25,14 +21,14 @@ _COOPERATIVE = "cooperative-sticky"
 
 
 class Ownership(NamedTuple):
-    """Owned partitions and the generation of their assignment; −1 without one, or if unknown."""
+    """Owned partitions and the generation of their assignment; −1 unknown or without one."""
 
     partitions: tuple[TopicPartition, ...]
     generation_id: int
 
 
 def user_data(strategy: str, owned: Ownership) -> bytes | None:
-    """The user data of a subscription for a strategy; None if the strategy has none."""
+    """User data of a subscription for a strategy, or None."""
     if strategy == _COOPERATIVE:
         return encode(CooperativeStickyUserData(generation_id=owned.generation_id), 0)
     if strategy != _EAGER or not owned.partitions:
@@ -47,7 +43,7 @@ def user_data(strategy: str, owned: Ownership) -> bytes | None:
 
 
 def read_ownership(strategy: str, subscription: ConsumerProtocolSubscription) -> Ownership:
-    """The partitions that a member owned, from its subscription, for the strategy that the group has chosen."""
+    """A member's owned partitions from its subscription, for the group's strategy."""
     if strategy == _EAGER:
         return _read_sticky(subscription.user_data)
     generation_id = subscription.generation_id

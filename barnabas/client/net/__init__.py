@@ -1,1 +1,1 @@
-"""Connections to brokers, cluster metadata, coordinator look-ups, retries, and the offset requests that all clients share."""
+"""Broker connections, cluster metadata, coordinator look-ups, retries, and offset requests of all clients."""

@@ -1,4 +1,4 @@
-"""Parses the setting `bootstrap_servers`."""
+"""Parser of `bootstrap_servers`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from barnabas.client.errors import IllegalState
 
 
 def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
-    """The addresses in "host:port,host:port", or in a list of such strings. The default port is 9092; IPv6 needs brackets.
-
-    Raises:
-        IllegalState: an entry is not an address, or there is none.
-    """
+    """Addresses of "host:port,host:port" or a list. The default port is 9092; IPv6 needs brackets. Raises IllegalState."""
     if isinstance(servers, str):
         servers = servers.split(",")
     parts = list(servers) if isinstance(servers, Iterable) else [servers]

@@ -1,4 +1,4 @@
-"""The ports of a client to the operating system, as its constructor takes them."""
+"""Ports of a client to the operating system."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from barnabas.ports import Clock, Rng
 
 
 class ClientPorts(NamedTuple):
-    """The ports of a client; None means the real one."""
+    """Ports of a client; None means the real one."""
 
     clock: Clock | None = None
     rng: Rng | None = None

@@ -1,16 +1,4 @@
-"""All connections of one client: by node and purpose, with current metadata and coordinator look-ups.
-
-Callers then ask again.
-
-Invariants: at most one connection per (node, purpose), because a fetch that waits for records or a join that waits for members
-delays all later requests on its connection; at most one Metadata request is in flight; bootstrap addresses are used until the
-first metadata arrives, and whenever no known broker can be reached (KIP-899).
-
-While a leader of a wanted topic or a coordinator cannot be reached, fresh metadata and the coordinator are requested again, with
-the pauses of `backoff.py`. A broker that does not answer is replaced by another one as soon as there is one: while it is silent,
-metadata and its coordinators are requested again, and once it leads and coordinates nothing its unanswered requests fail.
-A broker whose metadata brought nothing new is not the next one that is asked (`stale_brokers.py`).
-"""
+"""NetworkClient: connections of one client by node and purpose, current metadata, coordinator look-ups."""
 
 from __future__ import annotations
 
@@ -49,14 +37,14 @@ log = logging.getLogger("barnabas.client.net")
 
 _VERSION_MAX = 0x7FFF
 _TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # the versions of Produce, EndTxn and TxnOffsetCommit that TV2 needs
-# If a broker has not answered after this time, another broker is asked; each time-out doubles it.
+# Another broker is asked after this time; each time-out doubles it.
 _SILENCE_MS = 1_000
 _WARN_MS = 1_000  # a start without an answer for this long is reported
 _LOOK_AGAIN_MS = 100  # how often a waiting caller checks for connection attempts that have stalled
 
 
 class Purpose(Enum):
-    """What a connection is for."""
+    """Purpose of a connection: long requests (a fetch, a join) delay all later ones on theirs."""
 
     GENERAL = "general"
     FETCH = "fetch"
@@ -64,11 +52,12 @@ class Purpose(Enum):
 
 
 class NetworkClient:
-    """Owns all connections of one client.
+    """Owns all connections of one client, at most one per (node, purpose).
+
+    Bootstrap addresses serve until the first metadata, and whenever no known broker is reachable (KIP-899). While a
+    leader or coordinator is unreachable or silent, metadata and the coordinator are requested again, with backoff.
 
     Args:
-        config: how to reach the cluster.
-        ports: clock, random numbers and network.
         auto_create_topics: whether a request for an unknown topic may create it (if the broker allows that).
     """
 
@@ -110,9 +99,10 @@ class NetworkClient:
         """Connects and waits for the first metadata.
 
         Raises:
-            AuthenticationFailed: a broker refused this client, or has a certificate that is not trusted; raised at once.
-            NotKafka: something other than a broker answered at every bootstrap address; raised without waiting for the time-out.
-            BrokerUnreachable: no broker answered within `timeout_ms` (default `request_timeout_ms`). A WARNING says so early.
+            AuthenticationFailed: a broker rejected this client, or its certificate is not trusted; raised at once.
+            NotKafka: no bootstrap address is a broker; raised at once.
+            BrokerUnreachable: no broker answered within `timeout_ms` (default `request_timeout_ms`). A WARNING precedes
+                it.
         """
         self.home.enter()
         self._refresh_wanted.set()
@@ -135,7 +125,7 @@ class NetworkClient:
                 log.warning(text, no_answer(tried, self.bootstrap, self.error), limit_ms / 1000)
 
     async def close(self) -> None:
-        """Closes every connection; unanswered requests fail."""
+        """Closes every connection; requests in flight fail."""
         if self._closed:
             return
         self._closed = True
@@ -146,7 +136,7 @@ class NetworkClient:
         self.home.leave()
 
     def abandon(self) -> None:
-        """Ends without the event loop, which is closed: the brokers see the end of the connections, and nothing waits for them."""
+        """Closes without the event loop, which is closed, and waits for nothing."""
         self._closed = True
         for connection in self._connections.values():
             connection.abandon()
@@ -159,7 +149,7 @@ class NetworkClient:
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def connection(self, node_id: int, purpose: Purpose = Purpose.GENERAL) -> Connection | None:
-        """The ready connection to a broker; None while it connects (a change follows) or waits for its next attempt."""
+        """The ready connection to a broker; None while it connects (a change follows) or backs off."""
         found = self._connections.get((node_id, purpose))
         if found is None:
             broker = self.metadata.brokers.get(node_id)
@@ -177,12 +167,12 @@ class NetworkClient:
         return None
 
     def backoff(self, node_id: int, purpose: Purpose = Purpose.GENERAL) -> int:
-        """Milliseconds until the next attempt to connect to a broker; 0 if it is connected, connecting or due now."""
+        """Milliseconds until the next attempt to connect; 0 if connected, connecting or due now."""
         found = self._connections.get((node_id, purpose))
         return found.backoff if found is not None and not found.ready else 0
 
     def any_connection(self) -> Connection | None:
-        """The least busy ready connection, responsive ones first; None if there is none, and then connecting has begun."""
+        """The least busy ready connection, responsive ones first; None starts connecting."""
         ready = [c for (_, purpose), c in self._connections.items() if purpose is Purpose.GENERAL and c.ready]
         responsive = [c for c in ready if not c.silent and c.node_id not in self._news.without]
         if responsive:
@@ -203,12 +193,7 @@ class NetworkClient:
     async def ready_connection(
         self, node_id: int | None, purpose: Purpose = Purpose.GENERAL, *, timeout_ms: int | None = None
     ) -> Connection:
-        """Waits for a ready connection to a broker; None means to any broker.
-
-        Raises:
-            AuthenticationFailed: the broker refused this client.
-            BrokerUnreachable: the broker cannot be reached now, or no broker within `timeout_ms` (default `request_timeout_ms`).
-        """
+        """Waits for a ready connection to a broker (None: any). Raises AuthenticationFailed, BrokerUnreachable."""
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
         while True:
             if self._closed:
@@ -245,7 +230,7 @@ class NetworkClient:
         return await connection.request(request, timeout_ms=timeout_ms, version_max=version_max)
 
     def features(self) -> Features:
-        """The finalized features, from the connected broker that knows the newest ones."""
+        """Finalized features, from the connected broker with the newest ones."""
         newest = Features(-1, {})
         for connection in self._connections.values():
             if connection.core.features.epoch > newest.epoch:
@@ -253,9 +238,9 @@ class NetworkClient:
         return newest
 
     def transaction_version(self) -> int:
-        """The transaction protocol to use: 2 if the cluster has finalized transaction.version 2 and its brokers support it, else 1.
+        """Transaction protocol: 2 if transaction.version 2 is finalized and the brokers support it, else 1.
 
-        Without a connection, returns the last known version, and 1 before the first one (see `learn_transaction_version`).
+        Without a connection: the last known version, at first 1 (see `learn_transaction_version`).
         """
         connection = self.any_connection()
         if connection is not None:
@@ -266,7 +251,7 @@ class NetworkClient:
         return self._transaction_version or 1
 
     async def learn_transaction_version(self) -> int:
-        """Like `transaction_version`, but waits for the first connection. Raises BrokerUnreachable if there is none in time."""
+        """As `transaction_version`, after the first connection. Raises BrokerUnreachable."""
         if self._transaction_version is None:
             await self.ready_connection(None)
         return self.transaction_version()
@@ -274,14 +259,14 @@ class NetworkClient:
     # -- metadata ------------------------------------------------------------------------------------------------------
 
     def add_topics(self, topics: Iterable[str]) -> None:
-        """Adds topics whose metadata is wanted."""
+        """Topics whose metadata is needed."""
         new = [t for t in topics if t not in self._topics]
         if new:
             self._topics.update(dict.fromkeys(new))
             self._update_now()
 
     def set_topics(self, topics: Iterable[str]) -> None:
-        """Replaces the topics whose metadata is wanted."""
+        """Replaces the topics whose metadata is needed."""
         wanted = dict.fromkeys(topics)
         missing = any(t not in self.metadata.topics for t in wanted)
         self._topics = wanted
@@ -289,11 +274,11 @@ class NetworkClient:
             self._update_now()
 
     def want_update(self) -> None:
-        """Requests fresh metadata, at the earliest `retry_backoff_ms` after the last answer."""
+        """Requests metadata, at the earliest `retry_backoff_ms` after the last response."""
         self._refresh_wanted.set()
 
     async def fresh_metadata(self, timeout_ms: int | None = None) -> ClusterMetadata:
-        """Requests metadata and waits for it. Raises RequestTimedOut if no answer arrives in time."""
+        """Requests metadata and waits for it. Raises RequestTimedOut."""
         seen = self._refreshes
         self.want_update()
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
@@ -305,25 +290,17 @@ class NetworkClient:
         return self.metadata
 
     async def changed(self, deadline_ms: int | None = None) -> bool:
-        """Waits for the next change; returns False if `deadline_ms` (monotonic) passes first."""
+        """Waits for the next change; False after `deadline_ms` (monotonic)."""
         return await self._waiters.wait(deadline_ms)
 
     # -- coordinators --------------------------------------------------------------------------------------------------
 
     def coordinator(self, kind: str, key: str) -> int | None:
-        """Node id of a coordinator ("group" or "transaction"); None while it is being looked up (a change follows).
-
-        Raises:
-            KafkaError: the broker refused the look-up with an error that a retry does not cure.
-        """
+        """Node id of a coordinator ("group" or "transaction"); None during its look-up. Raises KafkaError."""
         return self._coordinators.get(kind, key)
 
     async def find_coordinator(self, kind: str, key: str, *, timeout_ms: int | None = None) -> int:
-        """Waits until `coordinator` returns a node id.
-
-        Raises:
-            RequestTimedOut: the coordinator was not found within `timeout_ms` (default `request_timeout_ms`).
-        """
+        """As `coordinator`, waits. Raises RequestTimedOut after `timeout_ms` (default `request_timeout_ms`)."""
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
         while True:
             node_id = self.coordinator(kind, key)
@@ -335,13 +312,13 @@ class NetworkClient:
                 raise RequestTimedOut(f"no {kind} coordinator for {key!r} in time") from first_error(self.connections())
 
     def forget_coordinator(self, kind: str, key: str) -> None:
-        """Drops a coordinator that moved or cannot be reached; the next use looks it up again."""
+        """Drops a coordinator that moved or is unreachable; the next use looks it up again."""
         self._coordinators.forget(kind, key)
 
     # -- for the look-ups ----------------------------------------------------------------------------------------------
 
     async def ask_any(self, request: Any, *, version_max: int = _VERSION_MAX) -> Any:
-        """Sends a request to the least busy broker, or raises KafkaError. If it does not answer soon, the next call asks another."""
+        """Sends a request to the least busy broker. Raises KafkaError. If it is slow, the next call asks another."""
         connection = await self.ready_connection(None)
         patience_ms = self._silence_ms if len(self.metadata.brokers) > 1 else self.request_timeout_ms
         try:
@@ -355,27 +332,27 @@ class NetworkClient:
         return answer
 
     def connections(self) -> list[Connection]:
-        """All of them, ready or not."""
+        """Ready or not."""
         return list(self._connections.values())
 
     def leading(self) -> set[int]:
-        """Node ids of the known leaders and coordinators."""
+        """Node ids of known leaders and coordinators."""
         return {*self.metadata.leaders.values(), *self._coordinators.nodes()}
 
     def ask_about(self, node_id: int) -> None:
-        """Asks other brokers who leads now, and who coordinates what this broker did."""
+        """Asks other brokers for the successors of this broker."""
         self._coordinators.look_again(node_id)
         self.want_update()
 
     def unreachable(self, node_id: int) -> bool:
-        """Whether the last attempt to reach a broker failed and no connection is ready; starts the next attempt if it is due."""
+        """Whether the last attempt failed and no connection is ready; starts the next attempt if due."""
         known = [c for (each, _), c in self._connections.items() if each == node_id]
         if any(c.ready for c in known) or all(c.error is None for c in known):
             return False
         return self.connection(node_id) is None
 
     def notify_change(self) -> None:
-        """Reports a change at the end of this event-loop iteration, once for any number of changes."""
+        """Reports changes once, at the end of this event-loop iteration."""
         if not self._notify_scheduled:
             self._notify_scheduled = True
             asyncio.get_running_loop().call_soon(self._report_change)
@@ -401,7 +378,7 @@ class NetworkClient:
         return connection
 
     def _update_now(self) -> None:
-        """Requests fresh metadata without a pause: the present one is stale or incomplete."""
+        """Requests metadata without backoff: the present one is stale or incomplete."""
         self._refresh_urgent.set()
         self.want_update()
 
@@ -412,7 +389,7 @@ class NetworkClient:
         self.notify_change()
 
     def _retry_reachable(self) -> None:
-        """Ends the pauses of connections to addresses where another connection has become ready since they failed."""
+        """Ends the backoff of connections to addresses where another connection became ready since."""
         waiting = [c for c in self._connections.values() if not c.ready and c.backoff]
         for connection in waiting:
             address = connection.host, connection.port
@@ -420,7 +397,7 @@ class NetworkClient:
             connection.retry_now(max(ready, default=0))
 
     def _retry_elected(self, epochs: dict[TopicPartition, int]) -> None:
-        """Ends the pauses of connections to brokers that were elected leaders since `epochs` were the leader epochs: they run again."""
+        """Ends the backoff of brokers elected as leaders since `epochs`: they run again."""
         metadata = self.metadata
         elected = {leader for tp, leader in metadata.leaders.items() if metadata.leader_epochs[tp] != epochs.get(tp)}
         for (node_id, _), connection in self._connections.items():
@@ -486,7 +463,7 @@ class NetworkClient:
         return True
 
     def _incomplete(self) -> bool:
-        """Whether newer metadata is expected soon: a topic is being created, or a leader cannot be reached."""
+        """Whether newer metadata is expected soon: a topic is being created, or a leader is unreachable."""
         leaders: dict[int, None] = {}
         for name in self._topics:
             info = self.metadata.topics.get(name)

@@ -1,4 +1,4 @@
-"""Errors of connecting, in words that say what to do: TLS, other protocols, addresses."""
+"""Connection errors with their remedy: TLS, other protocols, addresses."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from barnabas.client.errors import AuthenticationFailed, BrokerUnreachable, Kafk
 
 
 def connect_failure(error: OSError | TimeoutError, host: str, port: int, *, broker: int, tls: bool) -> KafkaError:
-    """The error of an attempt to connect that failed.
-
-    Args:
-        tls: whether the attempt included a TLS handshake.
-    """
+    """Error of a failed attempt to connect; `tls`: it included a TLS handshake."""
     if isinstance(error, ssl.SSLError):
         return tls_failure(error, host, port, broker=broker)
     reason = "timed out" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
@@ -29,7 +25,7 @@ def connect_failure(error: OSError | TimeoutError, host: str, port: int, *, brok
 
 
 def tls_failure(error: ssl.SSLError, host: str, port: int, *, broker: int) -> KafkaError:
-    """The error of a TLS handshake, or of an alert that ended the connection."""
+    """Error of a TLS handshake, or of an alert that ended the connection."""
     where = f"{host}:{port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationFailed(
@@ -78,7 +74,7 @@ def _verification(error: ssl.SSLCertVerificationError) -> str:
 
 
 def other_protocol(first: bytes) -> str | None:
-    """A hint about the protocol of an answer that begins with these bytes; None if it is unknown."""
+    """Hint about the protocol of a response with these first bytes, or None."""
     if first.startswith(b"HTTP"):
         return "it speaks HTTP; use the address of a broker's Kafka listener"
     if first[:2] == b"\x15\x03":

@@ -1,7 +1,4 @@
-"""How a client reaches its cluster: the settings that producers, consumers and admin clients share.
-
-One frozen value, validated when it is made. `Cluster` takes it.
-"""
+"""Connection settings shared by producers, consumers and admin clients: one frozen, validated value."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _CHECKED: Final = {"int": int, "str": str, "bool": bool}  # by annotation; other
 
 
 def check_setting(name: str, annotation: str, value: object) -> None:
-    """Raises IllegalState if a setting does not have its type, or if a number is out of range. The error never shows a text: it may be secret."""
+    """Raises IllegalState for a wrong type or range. The error never shows a string: it may be secret."""
     kind, _, optional = annotation.partition(" | ")
     if kind in ("Serializer", "Deserializer") and value is not None and not callable(value):
         raise IllegalState(f"{name} must be a callable, not {type(value).__name__}")
@@ -35,14 +32,14 @@ def check_setting(name: str, annotation: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionConfig(SecurityConfig):
-    """The settings of a client's connections; those of TLS and SASL are in SecurityConfig.
+    """Settings of a client's connections; those of TLS and SASL are in SecurityConfig.
 
     Attributes:
         bootstrap_servers: "host:port" or several, as string or list.
         client_id: sent with every request; appears in the broker's logs and quotas.
-        request_timeout_ms: time limit of an answer, ≥ 1; after it the connection is closed.
-        retry_backoff_ms: shortest pause before a retry, ≥ 0.
-        metadata_max_age_ms: metadata is refreshed when it is older than this, ≥ 0.
+        request_timeout_ms: time limit of a response, ≥ 1; after it the connection is closed.
+        retry_backoff_ms: shortest backoff, ≥ 0.
+        metadata_max_age_ms: age at which metadata is refreshed, ≥ 0.
 
     Raises:
         IllegalState: a setting is invalid.
@@ -62,12 +59,7 @@ class ConnectionConfig(SecurityConfig):
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
-        """Takes the settings from the arguments of a constructor, which has others as well. `security` has those of TLS and SASL.
-
-        Raises:
-            TypeError: `security` has another argument, so the caller has given a name that no setting has.
-            IllegalState: a setting is invalid.
-        """
+        """Takes the settings from a constructor's arguments. Raises TypeError (unknown name), IllegalState (invalid)."""
         secured = {field.name for field in fields(SecurityConfig)}
         for name in arguments["security"]:
             if name in secured:
@@ -81,5 +73,5 @@ class ConnectionConfig(SecurityConfig):
         return cls(**{name: arguments[name] for name in own}, **arguments["security"])
 
     def as_arguments(self) -> dict[str, Any]:
-        """The settings as keyword arguments of a constructor."""
+        """Keyword arguments of a constructor."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

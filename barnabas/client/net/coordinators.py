@@ -1,7 +1,4 @@
-"""Looks up the coordinators of groups and transactional ids, and remembers them.
-
-Invariants: at most one look-up per key runs at a time; a coordinator that is no longer among the brokers is looked up again.
-"""
+"""Coordinator look-ups of groups and transactional ids, at most one per key at a time, and their cache."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class _Brokers(Protocol):
 
 
 class Coordinators:
-    """The known coordinators, by kind ("group" or "transaction") and key."""
+    """Known coordinators by kind ("group" or "transaction") and key."""
 
     def __init__(self, brokers: _Brokers) -> None:
         self._brokers = brokers
@@ -51,11 +48,7 @@ class Coordinators:
         self._errors: dict[tuple[str, str], KafkaError] = {}
 
     def get(self, kind: str, key: str) -> int | None:
-        """Node id of a coordinator; None while a look-up runs. A missing one starts a look-up.
-
-        Raises:
-            KafkaError: the last look-up failed with an error that a retry does not cure.
-        """
+        """Node id; None during a look-up, which starts here if necessary. Raises KafkaError if it failed for good."""
         brokers = self._brokers
         found = self._known.get((kind, key))
         if found in brokers.metadata.brokers:
@@ -68,16 +61,16 @@ class Coordinators:
         return None
 
     def look_again(self, node_id: int) -> None:
-        """Looks up again what a broker that does not answer coordinates; it remains known until another one is found."""
+        """Looks up the coordinators on an unresponsive broker; the old ones stay until then."""
         for kind, key in [each for each, known in self._known.items() if known == node_id]:
             self._begin(kind, key)
 
     def nodes(self) -> set[int]:
-        """Node ids of the known coordinators."""
+        """Node ids of known coordinators."""
         return set(self._known.values())
 
     def forget(self, kind: str, key: str) -> None:
-        """Drops a coordinator that moved or cannot be reached; the next `get` looks it up again."""
+        """Drops a coordinator that moved or is unreachable; the next `get` looks it up again."""
         self._known.pop((kind, key), None)
 
     def _begin(self, kind: str, key: str) -> None:
@@ -86,9 +79,10 @@ class Coordinators:
             self._brokers.scope.start(self._look_up(kind, key), name=f"find {kind} coordinator")
 
     async def _look_up(self, kind: str, key: str) -> None:
+        # here: plain producers need no coordinator
         from barnabas.protocol.messages.groups import (
             FindCoordinatorRequest,
-        )  # here: plain producers need no coordinator
+        )
 
         brokers = self._brokers
         request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind], coordinator_keys=[key])
@@ -114,7 +108,7 @@ class Coordinators:
                     known = brokers.metadata.brokers.get(found.node_id)
                     if known is None or (known.host, known.port) != (found.host, found.port):
                         brokers.metadata.brokers[found.node_id] = BrokerEndpoint(found.node_id, found.host, found.port)
-                    # An unreachable coordinator has probably died, and the broker that named it has not noticed yet.
+                    # The broker that named an unreachable coordinator has probably not noticed its failure yet.
                     if not brokers.unreachable(found.node_id):
                         self._known[kind, key] = found.node_id
                         return

@@ -1,4 +1,4 @@
-"""Retries with pauses until a deadline, for requests that a coroutine sends on behalf of its caller."""
+"""Deadline with retries and backoff, for requests on behalf of a caller."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ MISSING_MS: Final = 2_000  # a broker may not know a topic yet that was created 
 
 
 class Deadline:
-    """The time limit of one call, and the pauses between its attempts.
-
-    Args:
-        timeout_ms: from now; None means the cluster's `request_timeout_ms`.
-    """
+    """Time limit and backoff of one call. `timeout_ms` None: the cluster's `request_timeout_ms`."""
 
     def __init__(self, cluster: NetworkClient, timeout_ms: int | None) -> None:
         self._cluster = cluster
@@ -34,9 +30,8 @@ class Deadline:
     async def pause(self, error: KafkaError) -> None:
         """Waits before the next attempt after a retriable `error`; raises any other error.
 
-        Raises:
-            RequestTimedOut: the deadline has passed. The cause is `error`, or the last refusal by a broker if `error` is only
-                the lack of an answer to the last attempt.
+        Raises RequestTimedOut after the deadline. Its cause is `error`, or an earlier rejection by a broker if the last
+        attempt got no response.
         """
         if not error.retriable:
             raise error
@@ -51,7 +46,7 @@ class Deadline:
         await asyncio.sleep(min(self._backoff.pause_ms(now_ms), self._at_ms - now_ms) / 1000)
 
     async def missing(self, error: KafkaError) -> None:
-        """As `pause`, for an error that is final if it is UnknownTopicOrPartition for two seconds: the cluster does not have it."""
+        """As `pause`; UnknownTopicOrPartition is final after two seconds."""
         now_ms = self._cluster.clock.monotonic_ms()
         if isinstance(error, UnknownTopicOrPartition):
             if self._missing_since_ms is None:

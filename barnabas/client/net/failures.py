@@ -1,6 +1,5 @@
-"""Why a client has no connection: what its connections say, as one error.
-
-A refused login or certificate is raised at once: another attempt would be refused, too, as in Kafka's own clients.
+"""Connection failures of a client, as one error.
+A rejected login or certificate is raised at once, as in Kafka's own clients: a retry would fail, too.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from barnabas.client.net.transport import Connection
 
 
 def first_error(connections: Iterable[Connection]) -> KafkaError | None:
-    """Why the first of the connections that failed has failed."""
+    """The error of the first failed connection."""
     return next((each.error for each in connections if each.error is not None), None)
 
 
 def refused_login(connections: Iterable[Connection]) -> AuthenticationFailed | None:
-    """Why a broker refused this client; None if none did."""
+    """Why a broker rejected this client, or None."""
     return next((each.error for each in connections if isinstance(each.error, AuthenticationFailed)), None)
 
 
 def check_login(connections: Iterable[Connection]) -> None:
-    """Raises AuthenticationFailed if no connection is ready and a broker refused this client."""
+    """Raises AuthenticationFailed if no connection is ready and a broker rejected this client."""
     each = list(connections)
     refused = refused_login(each)
     if refused is not None and not any(connection.ready for connection in each):
@@ -30,14 +29,14 @@ def check_login(connections: Iterable[Connection]) -> None:
 
 
 def unreachable_broker(cause: KafkaError, node_id: int) -> BrokerUnreachable:
-    """The error of a broker that could not be reached."""
+    """The error of an unreachable broker."""
     error = BrokerUnreachable(cause.message, broker=node_id)
     error.__cause__ = cause
     return error
 
 
 def hopeless(connections: Iterable[Connection], bootstrap: list[tuple[str, int]]) -> KafkaError | None:
-    """Why the client need not try any longer to start: a refused login, or no broker at any address; None if it may succeed."""
+    """Why a start cannot succeed: a rejected login, or no broker at any address; else None."""
     each = list(connections)
     refused = refused_login(each)
     if refused is not None:
@@ -58,11 +57,7 @@ def all_failed(connections: Iterable[Connection], bootstrap: list[tuple[str, int
 def no_answer(
     connections: Iterable[Connection], bootstrap: list[tuple[str, int]], error: KafkaError | None
 ) -> BrokerUnreachable:
-    """Why the client has not started.
-
-    Args:
-        error: why the last request for metadata failed.
-    """
+    """Why the client has not started; `error` is that of the last metadata request."""
     each = list(connections)
     failed = first_error(each)
     cause = failed or error

@@ -1,7 +1,5 @@
-"""The client's copy of the cluster metadata: brokers, topics with their ids, leaders with their epochs.
-
-Invariants: the leader epoch of a partition never decreases while the topic id stays the same (KIP-320), so the answer of a
-broker that lags behind cannot replace newer information. A topic with a new id starts without known epochs.
+"""Cluster metadata of a client: brokers, topics with ids, leaders with epochs.
+A leader epoch never decreases for the same topic id (KIP-320): a stale broker cannot replace newer information.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ NO_ID = bytes(16)
 
 
 class BrokerEndpoint(NamedTuple):
-    """One live broker and its address for clients."""
+    """A live broker and its address."""
 
     node_id: int
     host: str
@@ -27,7 +25,7 @@ class BrokerEndpoint(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """One partition. `leader` is −1 while there is none."""
+    """One partition. `leader` is −1 without one."""
 
     partition: int
     leader: int
@@ -37,10 +35,7 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """One topic. `partitions` are in order of their numbers; `available` has the numbers of those with a leader.
-
-    `error` is NONE if the topic exists.
-    """
+    """One topic. `partitions` are in order; `available` are those with a leader. `error` is NONE if the topic exists."""
 
     name: str
     topic_id: bytes
@@ -51,11 +46,7 @@ class TopicInfo(NamedTuple):
 
 
 class ClusterMetadata:
-    """The client's copy of the cluster metadata.
-
-    Args:
-        max_age_ms: older metadata is requested again.
-    """
+    """Cluster metadata of a client, refreshed after `max_age_ms`."""
 
     def __init__(self, max_age_ms: int = 300_000) -> None:
         self.max_age_ms = max_age_ms
@@ -69,7 +60,7 @@ class ClusterMetadata:
         self.updated_ms = -1  # monotonic ms of the last answer, −1 before the first
 
     def update(self, response: MetadataResponse, now_ms: int, *, whole: bool) -> None:
-        """Applies an answer. `whole`: the request was for every topic, so topics that are absent no longer exist."""
+        """Applies a response. `whole`: it is about every topic, so absent ones no longer exist."""
         self.updated_ms = now_ms
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
@@ -86,7 +77,7 @@ class ClusterMetadata:
                 del self.topics[name]
 
     def no_leader(self, tp: TopicPartition) -> KafkaError:
-        """Why a partition has no known leader: the cluster does not have it, or it has no leader now."""
+        """The error for a partition without known leader."""
         info = self.topics.get(tp.topic)
         if info is None or (info.error is ErrorCode.NONE and tp.partition < len(info.partitions)):
             return error_for(ErrorCode.LEADER_NOT_AVAILABLE, topic=tp.topic, partition=tp.partition)
@@ -96,7 +87,7 @@ class ClusterMetadata:
         return error_for(info.error, topic=tp.topic, partition=tp.partition)
 
     def hint(self, tp: TopicPartition, leader: int, leader_epoch: int) -> bool:
-        """Applies the leader named in an error response, if its epoch is newer (KIP-951); returns whether it was."""
+        """Applies a leader from an error response if its epoch is newer (KIP-951); returns whether it was."""
         if leader < 0 or leader_epoch <= self.leader_epochs.get(tp, -1):
             return False
         self.leaders[tp] = leader
@@ -104,17 +95,17 @@ class ClusterMetadata:
         return True
 
     def hint_endpoints(self, endpoints: Iterable[Any]) -> None:
-        """Adds the addresses of unknown brokers that came with leader hints."""
+        """Adds addresses of unknown brokers from leader hints."""
         for each in endpoints:
             self.brokers.setdefault(each.node_id, BrokerEndpoint(each.node_id, each.host, each.port, each.rack))
 
     def partition_count(self, topic: str) -> int:
-        """The number of partitions of a topic; 0 if the topic is unknown."""
+        """0 for an unknown topic."""
         info = self.topics.get(topic)
         return len(info.partitions) if info is not None else 0
 
     def topic_id(self, topic: str) -> bytes:
-        """The id of a topic; all zeros if it is unknown."""
+        """All zeros for an unknown topic."""
         info = self.topics.get(topic)
         return info.topic_id if info is not None else NO_ID
 

@@ -1,9 +1,4 @@
-"""Look-ups of offsets in partition logs: the first, the last, by timestamp, and the end of a leader epoch.
-
-Each function asks the partition leaders through a `NetworkClient`, follows changes of leadership, and retries retriable errors until
-its time-out. Used by the consumer, the admin client and the pipeline.
-Follows KIP-79 (offsets by time) and KIP-320 (leader epochs).
-"""
+"""Offset look-ups at partition leaders, with retries: by timestamp (KIP-79) and of leader epochs (KIP-320)."""
 
 from __future__ import annotations
 
@@ -36,13 +31,9 @@ async def list_offsets(
     read_committed: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """Returns the offset of each partition for a timestamp (ms since the Unix epoch), or for LATEST, EARLIEST, MAX_TIMESTAMP.
+    """Returns offsets for a timestamp (ms since the Unix epoch) or for LATEST, EARLIEST, MAX_TIMESTAMP; −1 if none.
 
-    Offset −1 means that there is no such record.
-
-    Raises:
-        UnknownTopicOrPartition: the cluster does not have the partition.
-        RequestTimedOut: its leader did not answer within `timeout_ms`.
+    Raises UnknownTopicOrPartition; RequestTimedOut if a leader did not answer within `timeout_ms`.
     """
     deadline = Deadline(cluster, timeout_ms)
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
@@ -77,13 +68,9 @@ async def list_offsets(
 async def epoch_ends(
     cluster: NetworkClient, epochs: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
 ) -> dict[TopicPartition, int]:
-    """Returns for each partition the end offset of the given leader epoch, or of the newest older epoch in its log (KIP-320).
+    """Returns the end offset of each partition's leader epoch, or of the newest older epoch (KIP-320); −1 if unknown.
 
-    If the log has lost no record of that epoch, the result is not below the offset after its last known record. −1 means that
-    the leader does not know.
-
-    Raises:
-        KafkaError: a partition is unknown, or its leader did not answer within `timeout_ms`.
+    If no record of that epoch was lost, it is not below the offset after its last known record. Raises KafkaError.
     """
     deadline = Deadline(cluster, timeout_ms)
     found: dict[TopicPartition, int] = {}
@@ -144,7 +131,7 @@ def _take_listed(
     left: dict[TopicPartition, int],
     found: dict[TopicPartition, OffsetAndTimestamp],
 ) -> KafkaError | None:
-    """Moves the answered partitions from `left` to `found`; returns the error of a refused one, if any."""
+    """Moves answered partitions from `left` to `found`; returns an error, if any."""
     problem: KafkaError | None = None
     for topic in response.topics:
         for p in topic.partitions:
@@ -155,7 +142,7 @@ def _take_listed(
                     found[tp] = OffsetAndTimestamp(p.offset, p.timestamp, p.leader_epoch)
             else:
                 problem = error_for(code, broker=node_id, topic=tp.topic, partition=tp.partition)
-                # Retriable in an answer to Produce. Here the damaged batch is on the broker's disk, so a retry does not help.
+                # Retriable in Produce; here the damaged batch is on the broker's disk.
                 if code is ErrorCode.CORRUPT_MESSAGE:
                     return KafkaError(str(problem), code=code, broker=node_id, topic=tp.topic, partition=tp.partition)
                 if not problem.retriable:

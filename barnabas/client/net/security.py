@@ -1,7 +1,4 @@
-"""The TLS context and the SASL conversations of one client's connections.
-
-Invariants: passwords stay in here and in the config; no text names them. A token is asked for before each authentication.
-"""
+"""TLS context and SASL conversations of a client's connections. No error or log contains a password."""
 
 from __future__ import annotations
 
@@ -27,11 +24,7 @@ if TYPE_CHECKING:
 
 
 class ClientSecurity:
-    """See the module.
-
-    Raises:
-        IllegalState: a certificate or key cannot be read, or the package of GSSAPI is missing.
-    """
+    """TLS and SASL of one client. Raises IllegalState for unreadable files or a missing GSSAPI package."""
 
     def __init__(self, config: SecurityConfig, rng: Rng) -> None:
         self.config = config
@@ -45,7 +38,7 @@ class ClientSecurity:
 
     @property
     def mechanism(self) -> str | None:
-        """The SASL mechanism; None without SASL."""
+        """None without SASL."""
         return self.config.sasl_mechanism if self.config.uses_sasl else None
 
     def exchange(self, client_id: str, request_timeout_ms: int, host: str) -> Exchange:
@@ -57,13 +50,9 @@ class ClientSecurity:
         return Exchange(client_id, request_timeout_ms=request_timeout_ms, sasl=sasl, jitter=jitter)
 
     async def prepare(self, timeout_ms: int) -> None:
-        """Gets what the next conversation needs: a token.
+        """Gets a token for the next conversation. Raises SaslFailed if the token provider failed.
 
-        Args:
-            timeout_ms: for a token provider without a limit of its own (`timeout_ms`).
-
-        Raises:
-            SaslFailed: the token provider failed.
+        `timeout_ms` applies to a token provider without its own.
         """
         provider: Any = self.config.sasl_oauth_token_provider
         if not self.config.uses_sasl or provider is None:
@@ -85,17 +74,16 @@ class ClientSecurity:
         self._token, self._extensions = token, extensions or {}
 
     def refused(self) -> None:
-        """Handles a login that has failed: the token provider need not give the token again."""
+        """A login has failed: the token provider need not repeat the token."""
         token_refused = getattr(self.config.sasl_oauth_token_provider, "token_refused", None)
         if token_refused is not None and self._token:
             token_refused(self._token)
 
     async def compute(self, work: Callable[[], None]) -> None:
-        """Runs a long computation of a conversation in a thread."""
+        """Runs a slow computation of a conversation in a thread."""
         if self._kerberos is not None:
-            await in_own_thread(
-                work
-            )  # which may wait for a KDC: neither other connections nor the end of the process wait with it
+            # which may wait for a KDC: neither other connections nor the end of the process wait with it
+            await in_own_thread(work)
         else:
             await self._thread.run(work)
 
@@ -118,7 +106,7 @@ class ClientSecurity:
 
 
 def check_security(arguments: Mapping[str, Any]) -> None:
-    """Checks settings of SecurityConfig, and that their files can be read. Raises IllegalState."""
+    """Checks security settings and that their files are readable. Raises IllegalState."""
     config = SecurityConfig(**arguments)
     _initiator(config)
     if config.uses_tls:
@@ -126,13 +114,14 @@ def check_security(arguments: Mapping[str, Any]) -> None:
 
 
 def _initiator(config: SecurityConfig) -> KerberosInitiator | None:
-    """This client in Kerberos; None without GSSAPI."""
+    """None without GSSAPI."""
     if not config.uses_sasl or config.sasl_mechanism != GSSAPI_MECHANISM:
         return None
+    # here, because the package is optional
     from barnabas.runtime.kerberos import (
         KerberosInitiator,
         kerberos_is_missing,
-    )  # here, because the package is optional
+    )
 
     missing = kerberos_is_missing()
     if missing is not None:
@@ -146,7 +135,7 @@ def _initiator(config: SecurityConfig) -> KerberosInitiator | None:
 
 
 def _context(config: SecurityConfig) -> ssl.SSLContext:
-    """The context of the caller, or one from the files."""
+    """The caller's context, or one from the files."""
     if config.ssl_context is not None:
         own: ssl.SSLContext = config.ssl_context
         return own

@@ -1,7 +1,4 @@
-"""The settings of TLS and SASL as keyword arguments of `Producer`, `Consumer` and `Admin`: their `**security`.
-
-A module of its own, because the settings themselves import no `ssl`.
-"""
+"""TLS and SASL settings as keyword arguments `**security`; separate because it must not import `ssl`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How a client secures its connections: the settings of TLS and SASL, checked when they are made.
-
-`ConnectionConfig` inherits them; constructors take them as `**security`. Names are those of aiokafka and kafka-python.
-"""
+"""TLS and SASL settings, validated; names as in aiokafka and kafka-python. Constructors take them as `**security`."""
 
 from __future__ import annotations
 
@@ -28,37 +25,37 @@ _KERBEROS: Final = (
 class TokenProvider(Protocol):
     """Provides tokens for OAUTHBEARER.
 
-    Two methods are used as well if there are any: `extensions() -> Mapping[str, str]` (KIP-342), and `token_refused(token: str) -> None`
-    after a login with the token has failed.
+    Optional methods: `extensions() -> Mapping[str, str]` (KIP-342), and `token_refused(token: str) -> None` after a
+    failed login.
     """
 
     async def token(self) -> str:
-        """A valid token; called before each authentication. An exception fails the authentication."""
+        """A valid token, before each authentication. An exception fails the authentication."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig:
-    """The settings of TLS and SASL.
+    """TLS and SASL settings.
 
     Attributes:
-        security_protocol: what the listener speaks: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL".
-        ssl_context: a context of the caller, instead of the files.
-        ssl_cafile: the certificates of the authorities to trust, in PEM; by default those of the system.
+        security_protocol: of the listener: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL".
+        ssl_context: replaces the files.
+        ssl_cafile: trusted certificate authorities, in PEM; by default those of the system.
         ssl_certfile: the client's certificate and its chain, in PEM.
         ssl_keyfile: the client's private key, in PEM; by default it is in `ssl_certfile`.
         ssl_password: of the private key.
         ssl_properties: Kafka's `ssl.*` client properties, instead of the files: for stores in PKCS12 and PEM texts.
-        ssl_check_hostname: whether the broker's certificate must have the name that the client connects to.
+        ssl_check_hostname: whether the broker's certificate must have the host of the connection.
         sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER" or "GSSAPI".
         sasl_plain_username, sasl_plain_password: for PLAIN and SCRAM.
-        sasl_delegation_token: whether they are the id and the HMAC (base64) of a delegation token (KIP-48); for SCRAM.
+        sasl_delegation_token: these are the id and the HMAC (base64) of a delegation token (KIP-48); for SCRAM.
         sasl_oauth_token_provider: for OAUTHBEARER.
-        sasl_kerberos_service_name: for GSSAPI: the first component of the brokers' principals.
-        sasl_kerberos_domain_name: for GSSAPI: the host in the brokers' principals; by default the host of the connection.
-        sasl_kerberos_principal: for GSSAPI: this client's principal; by default that of the ticket cache.
-        sasl_kerberos_keytab: for GSSAPI: the file with the keys of `sasl_kerberos_principal`, instead of a ticket cache.
-        sasl_kerberos_ticket_cache: for GSSAPI: the ticket cache; by default that of KRB5CCNAME or krb5.conf.
+        sasl_kerberos_service_name: GSSAPI: the first component of the brokers' principals.
+        sasl_kerberos_domain_name: GSSAPI: the host in the brokers' principals; by default the host of the connection.
+        sasl_kerberos_principal: GSSAPI: this client's principal; by default that of the ticket cache.
+        sasl_kerberos_keytab: GSSAPI: the file with the keys of `sasl_kerberos_principal`, instead of a ticket cache.
+        sasl_kerberos_ticket_cache: GSSAPI: the ticket cache; by default that of KRB5CCNAME or krb5.conf.
 
     Raises:
         IllegalState: a setting is invalid, missing, or has no effect with the other settings.

@@ -1,7 +1,4 @@
-"""Kafka's client properties of TLS and SASL, as the settings of SecurityConfig: `security.protocol`, `ssl.*`, `sasl.*`.
-
-Values of secrets are in no error. Stores are read when a client is made, not here.
-"""
+"""Kafka's TLS and SASL client properties as settings of SecurityConfig. No error contains a secret."""
 
 from __future__ import annotations
 
@@ -50,19 +47,14 @@ _OPTIONS: Final = {  # of the login modules, for texts
 
 
 def is_security_property(name: str) -> bool:
-    """Whether a property concerns TLS or SASL; those that are not in SECURITY_PROPERTIES have no effect."""
+    """Whether a property concerns TLS or SASL; those missing in SECURITY_PROPERTIES have no effect."""
     return name == _PROTOCOL or name.startswith(("ssl.", "sasl."))
 
 
 def security_from_properties(properties: Mapping[str, str], *, shared: bool = False) -> dict[str, Any]:
-    """The keyword arguments of a client.
+    """The keyword arguments of a client from properties; others are ignored. Raises IllegalState.
 
-    Args:
-        properties: by name; those that do not concern security are ignored.
-        shared: the tokens of an endpoint are those of all clients in this process with the same settings.
-
-    Raises:
-        IllegalState: a property is missing or invalid.
+    `shared`: all clients of this process with the same settings share an endpoint's tokens.
     """
     given = {name: value.strip() for name, value in properties.items() if name in SECURITY_PROPERTIES}
     protocol = given.get(_PROTOCOL, "").upper()
@@ -144,14 +136,14 @@ def _kerberos(given: Mapping[str, str], jaas: Jaas, works: str) -> dict[str, Any
 
 
 def oauth_tokens(properties: Mapping[str, str]) -> TokenProvider:
-    """A `sasl_oauth_token_provider` made by Kafka's client properties: `sasl.oauthbearer.*` and `sasl.login.*`.
+    """A `sasl_oauth_token_provider` from Kafka's client properties `sasl.oauthbearer.*` and `sasl.login.*`.
 
-    It asks a token endpoint (client_credentials, client assertions or jwt-bearer), keeps the token and renews it before its end. Clients
-    may share it.
+    It asks a token endpoint (client_credentials, client assertions or jwt-bearer) and renews the token before its end.
+    Clients may share it.
 
     Args:
-        properties: by name. `sasl.jaas.config` is needed only for its options: `ssl.…` of the endpoint, SASL extensions, and the older
-            names clientId, clientSecret and scope.
+        properties: of `sasl.jaas.config` only the options count: `ssl.…` of the endpoint, SASL extensions, and the
+            older names clientId, clientSecret and scope.
 
     Raises:
         IllegalState: a property is unknown, missing or invalid.

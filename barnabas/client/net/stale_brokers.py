@@ -1,20 +1,16 @@
 """StaleBrokers: brokers whose metadata was stale; the next refresh asks another one.
-
-A leader that is cut off from the controller refuses records with NOT_LEADER_OR_FOLLOWER, and its Metadata still names itself. A client
-that asked only this broker would never learn of its successor.
-
-Invariant: there is a broker that is not in `without`.
+A leader that is cut off from the controller still names itself: its clients would never learn of its successor.
 """
 
 from __future__ import annotations
 
 
 class StaleBrokers:
-    """Brokers whose metadata was stale.
+    """Stale brokers, never all of them.
 
     Attributes:
         asked: node id of the broker that answered last.
-        without: node ids of brokers that brought nothing new, since one did.
+        without: node ids of stale brokers since the last news.
     """
 
     def __init__(self) -> None:
@@ -22,12 +18,7 @@ class StaleBrokers:
         self.without: dict[int, None] = {}
 
     def on_answer(self, nothing_new: bool, brokers: int) -> None:
-        """The broker `asked` has answered Metadata.
-
-        Args:
-            nothing_new: the client had a reason to ask, and knows as much as before.
-            brokers: how many the cluster has.
-        """
+        """Broker `asked` has answered; `nothing_new`: an update was needed but it brought none."""
         if nothing_new and len(self.without) + 1 < brokers:
             self.without[self.asked] = None
         else:

@@ -1,7 +1,5 @@
-"""One connection to one broker: the asyncio shell around `protocol/exchange.py`.
-
-Invariants: `done` of each request is called exactly once, with the decoded response or a KafkaError. The answer to a request
-whose caller was cancelled is dropped. Attempts to connect are separated by the pauses of `backoff.py`.
+"""Connection to one broker: the asyncio shell around `protocol/exchange.py`.
+`done` of each request is called exactly once, with the decoded response or a KafkaError.
 """
 
 from __future__ import annotations
@@ -37,19 +35,18 @@ _STEADY_MS = 1_000  # the loss of a connection that lasted this long starts with
 _STALLED_MS = 300  # after this time another address is tried while the attempt continues
 _REFUSED_MS = 1_000  # the shortest pause after a login or a certificate was refused
 _BEGINNING = (ExchangeState.CONNECTING, ExchangeState.NEGOTIATING, ExchangeState.AUTHENTICATING)
-_UNWRITTEN_BYTES_MAX = (
-    1024 * 1024
-)  # above it a socket is not `writable`: records then wait in batches, which can still grow
+# above it a socket is not `writable`: records then wait in batches, which can still grow
+_UNWRITTEN_BYTES_MAX = 1024 * 1024
 
 
 class Connection:
     """One connection. `open` connects, and reconnects once `backoff` is 0; `close` is final.
 
     Args:
-        host, port: where the broker listens.
-        node_id: the broker's id; negative for a bootstrap address.
-        on_change: called when the connection becomes ready, is lost, cannot be made, or may be tried again.
-        on_lost: called before `on_change` when a ready connection was lost, but not for `close` or a `drop` without fault.
+        node_id: negative for a bootstrap address.
+        on_change: called when the connection becomes ready, is lost, fails, or may be tried again.
+        on_lost: called before `on_change` when a ready connection was lost, except by `close` or a `drop` without
+            fault.
     """
 
     def __init__(
@@ -114,15 +111,12 @@ class Connection:
 
     @property
     def negotiating(self) -> bool:
-        """Whether the peer has accepted the connection and not yet answered ApiVersions."""
+        """Whether the peer has accepted the connection but not answered ApiVersions yet."""
         return self.core.state is ExchangeState.NEGOTIATING
 
     @property
     def unanswered_ms(self) -> int:
-        """Milliseconds since the broker last sent anything, while an answer is expected.
-
-        A request that the broker may hold (a fetch without records, a join) has a time limit that is longer by that time.
-        """
+        """Milliseconds of silence while a response is expected, less the time that the broker may hold the request."""
         limit_ms = self.core.timer_at()
         if limit_ms is None or not self.ready:
             return 0
@@ -146,7 +140,7 @@ class Connection:
             self._scope.start(self._connect(socket), name=f"connect {self.host}:{self.port}")
 
     def retry_now(self, alive_ms: int) -> None:
-        """Ends the pause before the next attempt, if the broker was alive at `alive_ms` and the last failure was earlier."""
+        """Ends the backoff if the broker was alive at `alive_ms`, after the last failure."""
         if self.backoff and self._failed_ms < alive_ms:
             self._retry_at_ms = 0
             self._backoff.reset()
@@ -166,11 +160,11 @@ class Connection:
         version_min: int = 0,
         answered: bool = True,
     ) -> None:
-        """Sends a request; `done` is called once with the response or a KafkaError, but not from within this call.
+        """Sends a request; `done` is called once with the response or a KafkaError, but not within this call.
 
         Args:
-            version_min: the lowest version to use, even if the broker does not offer it.
-            answered: whether the broker answers this request (not Produce with acks=0).
+            version_min: lowest version, even if the broker does not offer it.
+            answered: False for Produce with acks=0.
 
         Raises:
             UnsupportedByBroker, BrokerUnreachable: nothing was sent, and `done` is not called.
@@ -195,11 +189,7 @@ class Connection:
         self._arm()
 
     async def request(self, request: Any, *, timeout_ms: int | None = None, version_max: int = VERSION_MAX) -> Any:
-        """Sends a request and waits for its response. If the wait is cancelled, the request may still have taken effect.
-
-        Raises:
-            KafkaError: nothing was sent, or no answer arrived.
-        """
+        """Sends a request and waits for its response. After a cancellation it may have taken effect. Raises KafkaError."""
         outcome = await self.send_soon(request, timeout_ms=timeout_ms, version_max=version_max)
         if isinstance(outcome, KafkaError):
             raise outcome
@@ -208,7 +198,7 @@ class Connection:
     def send_soon(
         self, request: Any, *, timeout_ms: int | None = None, version_max: int = VERSION_MAX
     ) -> asyncio.Future[Any]:
-        """Sends a request; the result of the future is the response or a KafkaError. Raises as `send`."""
+        """Sends a request; the future's result is the response or a KafkaError. Raises as `send`."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def done(outcome: Any) -> None:
@@ -222,21 +212,21 @@ class Connection:
         return answer
 
     def close(self) -> None:
-        """Closes for good; unanswered requests fail with BrokerUnreachable."""
+        """Closes for good; requests in flight fail with BrokerUnreachable."""
         self.core.close()
         if self._retry_timer is not None:
             self._retry_timer.cancel()
         self._lost(BrokerUnreachable("the client was closed", broker=self.node_id))
 
     def abandon(self) -> None:
-        """Closes for good without the event loop, which is closed. Unanswered requests get no outcome."""
+        """Closes for good without the event loop, which is closed. Requests in flight get no result."""
         self.core.close()
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.abandon()
 
     def drop(self, error: KafkaError, *, at_fault: bool = True) -> None:
-        """Closes the current connection; `open` makes another, without a pause unless the broker is `at_fault`."""
+        """Closes the current connection; `open` makes another, without backoff unless the broker is `at_fault`."""
         self._lost(error, at_fault=at_fault)
 
     # -- from the socket -----------------------------------------------------------------------------------------------
@@ -311,7 +301,7 @@ class Connection:
                 self._lost(connect_failure(error, self.host, self.port, broker=self.node_id, tls=bool(secured)))
 
     def _continue(self, now_ms: int) -> None:
-        """Handles an answer to a request of the core itself. Raises SaslFailed, RemoteProtocolError."""
+        """Handles a response to a request of the core itself. Raises SaslFailed, RemoteProtocolError."""
         work = self.core.own_work()
         if work is None or self._security is None:
             self._advance(now_ms)

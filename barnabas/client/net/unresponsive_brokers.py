@@ -1,10 +1,5 @@
-"""UnresponsiveBrokers: drops connections to unresponsive brokers after a failover.
-
-A process that is stopped, or whose machine hangs, keeps its connections open. Without this, each request to it would wait for its time
-limit, although its session has ended and others have taken over.
-
-Invariant: a connection is dropped only if its broker led or coordinated something when it was found silent, and fresh metadata
-says that it no longer does. A long request to a broker that this client wants nothing else from has its whole time limit.
+"""UnresponsiveBrokers: drops connections to unresponsive brokers after a failover, before their time limits.
+A stopped process keeps its connections open although others have taken over.
 """
 
 from __future__ import annotations
@@ -37,14 +32,14 @@ class _Cluster(Protocol):
 
 
 class UnresponsiveBrokers:
-    """The connections of one client on which a leader or coordinator has owed an answer for _UNANSWERED_MS."""
+    """Connections on which a leader or coordinator has been silent for _UNANSWERED_MS."""
 
     def __init__(self, cluster: _Cluster) -> None:
         self._cluster = cluster
         self._silent: dict[Connection, None] = {}
 
     async def watch(self) -> None:
-        """Asks who has taken over from brokers that do not answer."""
+        """Looks for the successors of unresponsive brokers."""
         while not self._cluster.closed:
             await asyncio.sleep(_UNANSWERED_MS / 2_000)
             for connection in self._cluster.connections():
@@ -54,7 +49,7 @@ class UnresponsiveBrokers:
                     self._cluster.ask_about(connection.node_id)
 
     def leave_replaced(self) -> None:
-        """Drops the connections to silent brokers that others have replaced."""
+        """Drops connections to brokers that led or coordinated and no longer do by fresh metadata."""
         now_ms = self._cluster.clock.monotonic_ms()
         for connection in list(self._silent):
             unanswered_ms = connection.unanswered_ms

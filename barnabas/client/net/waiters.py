@@ -1,4 +1,4 @@
-"""Tasks that wait for the next change of something, with an optional deadline."""
+"""Tasks that wait for the next change, with an optional deadline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.ports import Clock
 
 
 class Waiters:
-    """The tasks that wait for one kind of change. A cancelled task leaves the list at once."""
+    """Waiting tasks. A cancelled one leaves at once."""
 
     __slots__ = ("_clock", "_futures")
 
@@ -17,7 +17,7 @@ class Waiters:
         self._futures: dict[asyncio.Future[None], None] = {}
 
     async def wait(self, deadline_ms: int | None = None) -> bool:
-        """Waits for the next `wake_all`; returns False if `deadline_ms` (monotonic) passes first."""
+        """Waits for the next `wake_all`; False after `deadline_ms` (monotonic)."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._futures[future] = None
         try:
@@ -33,7 +33,7 @@ class Waiters:
         return True
 
     def wake_all(self) -> None:
-        """Ends every wait that has begun before this call."""
+        """Ends every wait begun before this call."""
         futures, self._futures = self._futures, {}
         for future in futures:
             if not future.done():

@@ -1,4 +1,4 @@
-"""The producer: batches, partition choice, sending with retries, and transactions."""
+"""Producer: batches, partition choice, sending with retries, and transactions."""
 
 from __future__ import annotations
 

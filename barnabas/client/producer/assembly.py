@@ -1,4 +1,4 @@
-"""Makes the parts of a producer from its settings and connects them."""
+"""Assembly of a producer's parts from its settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class ProducerParts(NamedTuple):
 
 
 def assemble_producer(config: ProducerConfig, ports: ClientPorts) -> ProducerParts:
-    """Returns the connected parts."""
     cluster = NetworkClient(config, ports, auto_create_topics=True)
     accumulator = Accumulator(
         batch_size=config.max_batch_size,

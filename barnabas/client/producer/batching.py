@@ -1,12 +1,4 @@
-"""Record batches that wait to be sent: one queue per partition, with one byte count for all.
-
-A batch is sent when it is full, when linger_ms has passed, during a flush, or when a newer batch is behind it in the queue.
-Sizes are upper bounds (like Java's estimates), so an encoded batch never exceeds its counted size. A handle is returned with the
-outcome of its record (the producer stores futures); this module does not use it.
-
-Invariants: records of a partition are sent in the order of `append`; a batch in `queue.window` keeps its sequence until it is
-acknowledged, failed or renumbered for a new epoch; `bytes_held` counts every batch until `release`.
-"""
+"""Accumulator: record batches that wait to be sent, one queue per partition, one byte count for all."""
 
 from __future__ import annotations
 
@@ -24,7 +16,7 @@ _HEADER_OVERHEAD_MAX = 10  # for one record header: two varint lengths
 
 
 def record_size_max(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """The largest possible size of the encoded record, in bytes."""
+    """Upper bound in bytes of the encoded record."""
     size = RECORD_OVERHEAD_MAX + 5 + 5
     if key is not None:
         size += len(key)
@@ -40,10 +32,10 @@ def record_size_max(key: bytes | None, value: bytes | None, headers: Sequence[tu
 class ProducerBatch:
     """Records of one partition that are sent together.
 
-    `base_sequence` is −1 until an idempotent producer first sends the batch. `on_wire` is true while a request with it is
-    unanswered. `maybe_written` is true once the outcome of an attempt is unknown. `tried` is the node of the last attempt, −1
-    before the first. Times are monotonic milliseconds. If the caller has encoded the records, `packed` replaces `records`, and
-    the batch has a single handle. `divide` makes one handle for each record of it, so that the batch can be split; None: it cannot.
+    `base_sequence` is −1 until an idempotent producer first sends the batch. `on_wire`: a request with it is in flight.
+    `maybe_written`: the outcome of an attempt is unknown. `tried` is the node of the last attempt, −1 before. Times are
+    monotonic milliseconds. An encoded batch has `packed` instead of `records` and a single handle; `divide` makes one
+    handle per record to split it, None forbids that.
     """
 
     __slots__ = (
@@ -94,7 +86,7 @@ class ProducerBatch:
         self.transactional = False
         self.on_wire = False
         self.maybe_written = False
-        # Refused as out of order, although an earlier attempt may have written it: the answer to a later batch decides.
+        # Rejected as out of order, although an earlier attempt may have written it: the response to a later batch decides.
         self.doubtful = False
         self.encoded: bytearray | None = None
 
@@ -104,11 +96,11 @@ class ProducerBatch:
 
     @property
     def divisible(self) -> bool:
-        """Whether it can be split into two batches."""
+        """Whether it can be split in two."""
         return self.record_count > 1 and (self.packed is None or self.divide is not None)
 
     def unpack(self) -> None:
-        """Decodes the records of a packed batch and gives each a handle of its own."""
+        """Decodes a packed batch and gives each record a handle."""
         if self.packed is None or self.divide is None:
             return
         data, count, base_timestamp, _ = self.packed
@@ -119,10 +111,11 @@ class ProducerBatch:
 
 
 class PartitionQueue:
-    """The batches of one partition, and the next sequence number.
+    """The batches of one partition, in the order of `append`, and the next sequence number.
 
-    `window` holds the batches that were sent at least once, oldest first; with idempotence they have a sequence. `queue` holds
-    the others. `next_sequence` belongs to `producer_id` and `epoch`.
+    `window` holds the batches that were sent at least once, oldest first; with idempotence they keep their sequence
+    until they are acknowledged, failed or renumbered. `queue` holds the others. `next_sequence` belongs to
+    `producer_id` and `epoch`.
     """
 
     __slots__ = (
@@ -158,9 +151,9 @@ class Accumulator:
     """The queues of all partitions.
 
     Args:
-        batch_size: size in bytes at which a batch is full; a larger record gets a batch of its own.
-        linger_ms: how long a batch that is not full waits for more records.
-        delivery_timeout_ms: time limit from the `append` of the first record to the outcome of the batch.
+        batch_size: bytes at which a batch is full; a larger record gets its own batch.
+        linger_ms: how long an incomplete batch waits for more records.
+        delivery_timeout_ms: time limit from the first `append` to the outcome of the batch.
         transactional: whether the batches belong to transactions.
     """
 
@@ -179,7 +172,6 @@ class Accumulator:
         self._serial = 0
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
-        """The queue of a partition; creates it if it does not exist."""
         found = self.queues.get(tp)
         if found is None:
             found = self.queues[tp] = PartitionQueue(tp)
@@ -188,9 +180,9 @@ class Accumulator:
     def append(
         self, queue: PartitionQueue, record: NewRecord, size_bytes: int, handle: object, now_ms: Callable[[], int]
     ) -> bool:
-        """Queues a record of at most `size_bytes`; returns True if it started a new batch, so that the sender must run.
+        """Queues a record of at most `size_bytes`; True if it started a new batch, so that the sender must run.
 
-        `now_ms` returns the monotonic time; it is called only for a new batch.
+        `now_ms` (monotonic) is called only for a new batch.
         """
         waiting = queue.queue
         if waiting:
@@ -235,7 +227,7 @@ class Accumulator:
         return batch
 
     def ready_at(self, queue: PartitionQueue, *, flushing: bool) -> int | None:
-        """When the first batch of `queue.queue` may be sent; None if there is none."""
+        """When the first batch of `queue.queue` may be sent; None without one."""
         waiting = queue.queue
         if not waiting:
             return None
@@ -245,7 +237,7 @@ class Accumulator:
         return max(first.created_ms + self.linger_ms, first.not_before_ms)
 
     def release(self, batch: ProducerBatch) -> None:
-        """Removes a batch that has its outcome from the counts."""
+        """Removes a completed batch from the counts."""
         self.bytes_held -= batch.size_bytes
         left = self.incomplete[batch.serial] - 1
         if left:
@@ -254,7 +246,7 @@ class Accumulator:
             del self.incomplete[batch.serial]
 
     def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
-        """Two halves of a batch that was too large for the broker (`divisible`). Their sequences are consecutive."""
+        """Halves of a batch that was too large for the broker (`divisible`), with consecutive sequences."""
         batch.unpack()
         middle = len(batch.records) // 2
         halves = []
@@ -277,18 +269,18 @@ class Accumulator:
         return first, second
 
     def batches(self) -> Iterator[ProducerBatch]:
-        """Every batch without an outcome, partition by partition, oldest first."""
+        """Every incomplete batch, partition by partition, oldest first."""
         for queue in self.queues.values():
             yield from queue.window
             yield from queue.queue
 
     @property
     def last_serial(self) -> int:
-        """Serial of the newest batch; a flush waits until all batches up to it have their outcome."""
+        """Serial of the newest batch; a flush waits for all batches up to it."""
         return self._serial
 
     def all_done_up_to(self, serial: int) -> bool:
-        """Whether every batch with a serial up to this one has its outcome."""
+        """Whether every batch up to this serial is complete."""
         if not self.incomplete:
             return True
         return next(iter(self.incomplete)) > serial

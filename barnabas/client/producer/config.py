@@ -1,4 +1,4 @@
-"""Settings of a producer: one frozen value, validated when it is made."""
+"""Producer settings: one frozen, validated value."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ _IN_FLIGHT_MAX = 5  # a broker remembers five batches of a producer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ConnectionConfig):
-    """The settings of a producer: the keyword arguments of `Producer`, which documents them.
-
-    Raises:
-        IllegalState: a setting is invalid, or two settings exclude each other.
-    """
+    """Keyword arguments of `Producer`, documented there. Raises IllegalState for invalid or conflicting settings."""
 
     client_id: str = "barnabas-producer"
     acks: Acks = "all"
@@ -73,16 +69,16 @@ class ProducerConfig(ConnectionConfig):
 
     @property
     def idempotent(self) -> bool:
-        """Whether the producer is idempotent: `enable_idempotence`, by default whether acks is "all"."""
+        """`enable_idempotence`, by default whether acks is "all"."""
         return self.required_acks == -1 if self.enable_idempotence is None else self.enable_idempotence
 
     @property
     def codec(self) -> int:
-        """The number of the compression codec in batch headers."""
+        """Compression codec in batch headers."""
         return _codec(self.compression_type)
 
     def too_large(self, what: str, size: int, topic: str) -> RecordTooLarge:
-        """The error for a record or batch of `size` bytes that exceeds `max_request_size`."""
+        """The error for `size` bytes above `max_request_size`."""
         text = f"a {what} of {size} bytes exceeds max_request_size={self.max_request_size}"
         return RecordTooLarge(text, topic=topic)
 

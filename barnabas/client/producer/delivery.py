@@ -1,8 +1,5 @@
-"""The shell that sends a producer's batches and transaction requests and delivers the outcomes.
-
-One callback, `_pump`, does everything: it asks the state machine and the sender what to send, passes requests to connections,
-delivers outcomes and sets the timer. It awaits nothing, and callers only change the cores and wake it, so no cancellation can
-leave anything half done.
+"""Delivery shell of a producer: sends batches and transaction requests and sets the outcomes.
+Only the callback `_pump` sends and delivers, and it awaits nothing: no cancellation leaves anything half done.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ _EXPIRE_EVERY_MS = 50  # shortest time between two searches for overdue batches
 class Delivery:
     """Runs the cores of one producer over its cluster.
 
-    `flushes` is the number of callers that wait in `flush`; `unclaimed` has the failures that no caller has retrieved.
+    `flushes` is the number of waiting `flush` calls; `unclaimed` has the failures that no caller has retrieved.
     """
 
     def __init__(
@@ -60,7 +57,7 @@ class Delivery:
         self.loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
-        """Closes the connections; records without an outcome fail with ClientClosed."""
+        """Closes the connections; incomplete records fail with ClientClosed."""
         if self.closed:
             return
         if self._timer is not None:
@@ -72,7 +69,7 @@ class Delivery:
             self._waiters.wake_all()
 
     def abandon(self) -> None:
-        """As `close`, after the event loop was closed: what still waits there never runs."""
+        """As `close`, for a closed event loop: tasks that wait there never run."""
         self._cluster.abandon()
         self._waiters = Waiters(self._clock)
         self._end(unanswered=True)
@@ -89,13 +86,13 @@ class Delivery:
         self.loop = None
 
     async def progress(self, deadline_ms: int | None = None) -> bool:
-        """Waits until a batch or a transaction request has an outcome; returns False if `deadline_ms` passes first."""
+        """Waits for an outcome of a batch or transaction request; False after `deadline_ms`."""
         if self.closed:
             raise ClientClosed("the producer is closed")
         return await self._waiters.wait(deadline_ms)
 
     async def outcomes(self) -> None:
-        """Waits until every record queued before this call has its outcome; until then batches are sent without linger."""
+        """Waits for the outcomes of all records queued so far, without linger."""
         serial = self._accumulator.last_serial
         self.flushes += 1
         try:
@@ -198,9 +195,8 @@ class Delivery:
                 node_id = self._cluster.coordinator(request.coordinator, request.key)
                 connection = None if node_id is None else self._cluster.connection(node_id)
                 if node_id is not None and connection is None and self._cluster.backoff(node_id):
-                    self._cluster.forget_coordinator(
-                        request.coordinator, request.key
-                    )  # unreachable: another broker may be the coordinator now
+                    # unreachable: another broker may be the coordinator now
+                    self._cluster.forget_coordinator(request.coordinator, request.key)
                     self._cluster.coordinator(request.coordinator, request.key)
             else:
                 connection = self._cluster.any_connection()
@@ -234,7 +230,7 @@ class Delivery:
         self.wake()
 
     def _deliver(self) -> None:
-        """Sets the results of futures; wakes callers that wait in `progress`."""
+        """Completes futures; wakes `progress`."""
         outcomes, self._sender.outcomes = self._sender.outcomes, []
         if not outcomes:
             if self._txn.state in (TransactionPhase.READY, TransactionPhase.PREPARED, TransactionPhase.FATAL_ERROR):

@@ -1,7 +1,4 @@
-"""Produce requests: what the sender hands to the delivery, and how a request is built from batches.
-
-Pure. Follows KIP-516 (topic ids from version 13) and KIP-890 (from version 12 on Produce adds the partition to the transaction).
-"""
+"""Produce requests, built from batches. Pure (KIP-516: topic ids from version 13)."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class SenderConfig:
 
 @dataclass(slots=True)
 class Dispatch:
-    """One Produce request in flight. `timeout_ms` is the time limit of its answer."""
+    """A Produce request in flight. `timeout_ms` is the time limit of its response."""
 
     node_id: int
     batches: dict[TopicPartition, ProducerBatch]
@@ -47,7 +44,7 @@ class Dispatch:
 
 
 class BatchResult(NamedTuple):
-    """The result of a batch: its base offset (−1 unknown) and log append time (−1 with CreateTime), or an error."""
+    """Base offset (−1 unknown) and log append time (−1 with CreateTime) of a batch, or an error."""
 
     batch: ProducerBatch
     base_offset: int
@@ -65,11 +62,10 @@ def build_dispatch(
     transactional_id: str | None,
     transaction_version: int,
 ) -> Dispatch:
-    """The Produce request for batches with the same leader; encodes the batches that are not encoded yet.
+    """The Produce request for batches with the same leader; encodes them if necessary.
 
-    Args:
-        topic_id_of: the id of a topic by its name, all zeros if it is unknown.
-        transaction_version: with version 1 the request must not add partitions to the transaction.
+    `topic_id_of` returns all zeros for an unknown topic. With `transaction_version` 1 the request must not add
+    partitions to the transaction, which Produce 12 does (KIP-890).
     """
     topics: dict[str, TopicProduceData] = {}
     names: dict[bytes, str] = {}

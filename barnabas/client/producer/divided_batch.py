@@ -1,7 +1,4 @@
-"""The outcome of an encoded batch that was divided because the broker refused it as too large.
-
-Invariant: the future ends once every record has an outcome.
-"""
+"""Outcome of an encoded batch that was divided because the broker found it too large."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ Fail = Callable[[Sequence[asyncio.Future[RecordMetadata]], KafkaError], None]
 
 
 class _Tally:
-    """Counts the outcomes of the records of one batch."""
+    """Counts the outcomes of one batch's records; its future completes with the last."""
 
     def __init__(self, fail: Fail, future: asyncio.Future[RecordMetadata], count: int) -> None:
         self._fail = fail
@@ -40,7 +37,7 @@ class _Tally:
 
 
 class DividedRecord:
-    """One record of a divided batch. The delivery uses it as the future of a record."""
+    """One record of a divided batch, in place of a future."""
 
     __slots__ = ("_place", "_tally")
 
@@ -49,19 +46,17 @@ class DividedRecord:
         self._place = place
 
     def done(self) -> bool:
-        """Always False: an outcome is given once."""
+        """False: an outcome is set only once."""
         return False
 
     def set_result(self, metadata: RecordMetadata) -> None:
-        """The record is written."""
         self._tally.count(self._place, metadata)
 
     def set_exception(self, error: BaseException) -> None:
-        """The record is not written."""
         self._tally.count(self._place, error)
 
 
 def divided(fail: Fail, future: asyncio.Future[RecordMetadata], count: int) -> list[object]:
-    """The handles of `count` records whose outcomes together are that of `future`; `fail` sets its error."""
+    """Handles of `count` records whose outcomes together complete `future`; `fail` sets its error."""
     tally = _Tally(fail, future, count)
     return [DividedRecord(tally, place) for place in range(count)]

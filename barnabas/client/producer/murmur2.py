@@ -1,7 +1,6 @@
-"""Kafka's murmur2 hash, which assigns keys to partitions. mypyc compiles this module if possible (setup.py).
-
-Seed 0x9747b28c, sign bit cleared, modulo the number of partitions: the same partition as with Java's producer. librdkafka's
-default is CRC32 instead.
+"""Kafka's murmur2 hash, which assigns keys to partitions as Java's producer does. Compiled by mypyc if possible
+(setup.py).
+librdkafka's default is CRC32 instead.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 of `data`, as an unsigned int."""
+    """32-bit and unsigned, with Kafka's seed."""
     mask: i64 = 0xFFFFFFFF
     m: i64 = 0x5BD1E995
     length: i64 = len(data)
@@ -32,5 +31,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key in a topic with `partition_count` (≥ 1) partitions, as Java's default partitioner chooses it."""
+    """Partition of a key in Java's default partitioner, with `partition_count` ≥ 1."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

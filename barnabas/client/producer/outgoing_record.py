@@ -1,4 +1,4 @@
-"""Checks of what callers pass to `send`: keys, values, headers, timestamps."""
+"""Checks of keys, values, headers and timestamps passed to `send`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.client.types import Headers, HeadersToSend
 
 
 def as_bytes(data: Any, what: str, topic: str) -> bytes:
-    """The bytes of a buffer. A mutable buffer is copied, because the record is sent later."""
+    """Copies a mutable buffer, because the record is sent later."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise SerializationFailed(
@@ -19,11 +19,7 @@ def as_bytes(data: Any, what: str, topic: str) -> bytes:
 
 
 def checked_headers(headers: HeadersToSend, topic: str) -> Headers:
-    """The headers as pairs with their values as bytes.
-
-    Raises:
-        SerializationFailed: they are neither a dict nor pairs of str and bytes, str or None.
-    """
+    """Headers as pairs with bytes values, from a dict or pairs with bytes, str or None. Raises SerializationFailed."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
         checked = [(name, _header_value(data)) for name, data in pairs]
@@ -43,11 +39,7 @@ def _header_value(data: Any) -> bytes | None:
 
 
 def checked_timestamp(timestamp_ms: Any, topic: str) -> int:
-    """The timestamp itself.
-
-    Raises:
-        SerializationFailed: it is not an int, or out of range.
-    """
+    """Raises SerializationFailed unless an int in range."""
     if type(timestamp_ms) is not int:
         raise SerializationFailed(f"timestamp_ms must be an int, not {timestamp_ms!r}", topic=topic)
     if not 0 <= timestamp_ms < 1 << 63:  # Java's producer refuses negative ones, too
@@ -56,11 +48,7 @@ def checked_timestamp(timestamp_ms: Any, topic: str) -> int:
 
 
 def serialized(what: str, serializer: Any, data: Any, topic: str) -> Any:
-    """The result of a serializer; `data` itself if there is none, or if it is None: a null key or value stays null.
-
-    Raises:
-        SerializationFailed: the serializer raised, or did not return bytes.
-    """
+    """Serializes; None stays null. Raises SerializationFailed if the serializer raised or did not return bytes."""
     if serializer is None or data is None:
         return data
     try:

@@ -1,10 +1,4 @@
-"""The sticky choice of a partition for records without a key. (`murmur2` chooses for records with a key.)
-
-After `batch_size` bytes another partition is chosen at random; partitions with fewer waiting batches are more likely (KIP-480,
-KIP-794).
-
-Invariants: uses no clock, and randomness only from the Rng port, so a seeded run chooses the same partitions.
-"""
+"""Sticky partitioner for records without a key (KIP-480, KIP-794)."""
 
 from __future__ import annotations
 
@@ -14,11 +8,9 @@ from barnabas.ports import Rng
 
 
 class StickyPartitioner:
-    """Chooses the partition of the records of one topic that have no key.
+    """Partition choice for one topic's records without a key.
 
-    Args:
-        batch_size: bytes for one partition before another is chosen.
-        rng: source of randomness.
+    After `batch_size` bytes another partition is drawn; partitions with fewer waiting batches are more likely.
     """
 
     __slots__ = ("_batch_size", "_rng", "current", "room_bytes")
@@ -30,19 +22,14 @@ class StickyPartitioner:
         self.room_bytes = 0  # bytes left for `current`; the caller subtracts each record. If not positive, another partition is chosen
 
     def choose(self, available: Sequence[int], waiting: Sequence[int]) -> int:
-        """The partition to use now.
-
-        Args:
-            available: partitions with a leader, at least one.
-            waiting: the number of waiting batches of each of them, in the same order.
-        """
+        """The partition to use now; `waiting` counts the waiting batches of each of the `available` partitions (≥ 1)."""
         if self.room_bytes <= 0 or self.current not in available:
             self.room_bytes = self._batch_size
             self.current = self._draw(available, waiting)
         return self.current
 
     def _draw(self, available: Sequence[int], waiting: Sequence[int]) -> int:
-        # KIP-794: the weight of a partition is (longest queue + 1 − its own queue), so an empty queue is the most likely choice.
+        # KIP-794: the weight of a partition is longest queue + 1 − its own queue, so an empty queue is most likely.
         top = max(waiting) + 1
         total = sum(top - length for length in waiting)
         pick = self._rng.randrange(total)

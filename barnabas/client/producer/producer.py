@@ -1,8 +1,5 @@
-"""Producer: the public interface over accumulator, sender and transaction state machine.
-
-Calls only change the cores and wake the delivery, so a cancelled call leaves nothing half done. A cancelled `send` has queued its
-record or has not: there is no await after the queueing. A cancelled flush, commit or abort continues and may be awaited again.
-Follows KIP-98, KIP-447, KIP-480, KIP-794, KIP-890, KIP-91 (delivery timeout), KIP-939 (two-phase commit).
+"""Producer: public interface over accumulator, sender and transaction state machine.
+Calls only change the cores and wake the delivery, so a cancelled call leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -70,20 +67,21 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         transaction_timeout_ms: the coordinator aborts a transaction that takes longer.
         key_serializer, value_serializer: callables that convert keys and values to bytes; None stays None.
         compression_type: None, "gzip", "snappy", "lz4" or "zstd".
-        max_batch_size: size in bytes at which the batch of a partition is full.
-        linger_ms: how long a batch that is not full waits for more records.
+        max_batch_size: bytes at which the batch of a partition is full.
+        linger_ms: how long an incomplete batch waits for more records.
         max_request_size: largest request in bytes, and so the largest record.
         max_in_flight_requests_per_connection: 1 to 5.
-        request_timeout_ms: time limit of an answer; after it the connection is closed.
+        request_timeout_ms: time limit of a response; after it the connection is closed.
         delivery_timeout_ms: time limit from `send` to the record's outcome, retries included.
-        retry_backoff_ms: first pause before a retry; later pauses are a quarter of the time since the first failure, up to 1 s.
-        max_block_ms: how long `send` waits for metadata or room in the buffer, and calls of transactions for their outcome.
+        retry_backoff_ms: first backoff; later ones are a quarter of the time since the first failure, up to 1 s.
+        max_block_ms: how long `send` waits for metadata or room in the buffer, and transaction calls for their outcome.
         buffer_memory: bytes of queued records, over all partitions.
-        metadata_max_age_ms: metadata is refreshed when it is older than this.
-        transaction_version: 1 or 2 forces the transaction protocol; None uses what the cluster has finalized.
-        two_phase_commit: transactions have no timeout; another system decides their outcome (KIP-939; `prepare`, `complete`).
-        keep_prepared: with `two_phase_commit`: takes over the transaction that an earlier producer with this transactional_id
-            has left open, instead of aborting it. It is then `prepared`, and must be completed before anything else.
+        metadata_max_age_ms: age at which metadata is refreshed.
+        transaction_version: 1 or 2 forces the transaction protocol; None uses the finalized one.
+        two_phase_commit: transactions have no timeout; another system decides their outcome (KIP-939; `prepare`,
+            `complete`).
+        keep_prepared: with `two_phase_commit`: takes over the open transaction of an earlier producer with this
+            transactional_id as `prepared`, instead of aborting it. It must be completed before anything else.
         clock, rng, network: the ports; the real ones by default.
         security: the settings of TLS and SASL: `security_protocol`, `ssl_…`, `sasl_…`; see SecurityConfig.
 
@@ -147,10 +145,10 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connects. A transactional producer also gets its producer id, which fences older ones with its transactional id.
+        """Connects. A transactional producer also gets its producer id, which fences older ones.
 
-        Raises:
-            KafkaError: no broker can be reached, or the coordinator refuses (ProducerFailed, AuthorizationFailed).
+        Raises KafkaError if no broker is reachable, ProducerFailed or AuthorizationFailed if the coordinator rejects
+        it.
         """
         if self._delivery.closed:
             raise ClientClosed("the producer was closed; create a new one")
@@ -172,13 +170,14 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
             raise
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Sends queued records, waits for a commit in progress, aborts an open transaction unless prepared, closes connections.
+        """Sends queued records, waits for a commit in progress, aborts an unprepared transaction, closes connections.
 
         Args:
-            timeout_ms: time limit for sending (default: the records' own). Records that are left then fail with ClientClosed.
+            timeout_ms: time limit for sending (default: the records' own). The remaining records fail with
+                ClientClosed.
 
         Raises:
-            SendFailed: as of `flush`, at the end, without transactions. An exception that is being handled gets a note instead.
+            SendFailed: as of `flush`, at the end, without transactions. An exception in progress gets a note instead.
         """
         await self._close(timeout_ms, sys.exception())
 
@@ -229,8 +228,8 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
     ) -> asyncio.Future[RecordMetadata]:
         """Queues a record and returns a future of its position in the log.
 
-        Waits only for metadata of a new topic and room in the buffer. A cancelled `send` has queued nothing; a cancelled future withdraws
-        nothing. It fails with a KafkaError; `flush` or `stop` raises it if no caller waits.
+        Waits only for metadata of a new topic and room in the buffer. A cancelled `send` has queued nothing; a
+        cancelled future withdraws nothing. It fails with a KafkaError; `flush` or `stop` raises it if no caller waits.
 
         Args:
             partition: None chooses by the key (murmur2, as Java's producer), or a sticky partition without a key.
@@ -240,7 +239,8 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         Raises:
             SerializationFailed, RecordTooLarge: this record cannot be sent; the producer can send others.
             BufferExhausted: no metadata or no room within `max_block_ms`.
-            IllegalState, TransactionFailed: no transaction is open, or it must be aborted; IllegalState also on another event loop.
+            IllegalState, TransactionFailed: no transaction is open, or it must be aborted; IllegalState also on another
+                event loop.
             ProducerFailed, ProducerFenced, ClientClosed: the producer is no longer usable.
         """
         loop = _running_loop()
@@ -297,16 +297,17 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
     async def send_batch(
         self, topic: str, partition: int | None, records: EncodedRecords, *, divisible: bool = False
     ) -> asyncio.Future[RecordMetadata]:
-        """Queues records that the caller has encoded, as one batch that is sent unchanged; otherwise as `send`.
+        """Queues caller-encoded records as one batch that is sent unchanged; otherwise as `send`.
 
-        The future's result has the offset of the first record; the others follow it. `compression_type` applies to the batch.
+        The future's result has the offset of the first record; the others follow it. `compression_type` applies to the
+        batch.
 
         Args:
             partition: None chooses a sticky partition, as for records without a key.
-            records: neither checked (a broker or a consumer refuses malformed records) nor copied: do not change the buffer
-                before the future is done.
-            divisible: the producer divides the batch if it exceeds the topic's limit. The future then fails with PartlyWritten if
-                single records exceed it; the others are written.
+            records: neither checked (a broker or consumer rejects malformed records) nor copied: do not change the
+                buffer before the future is done.
+            divisible: the producer divides the batch if it exceeds the topic's limit. The future then fails with
+                PartlyWritten if single records exceed it; the others are written.
 
         Raises:
             RecordTooLarge: the batch exceeds `max_request_size`.
@@ -335,10 +336,10 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         return future
 
     async def flush(self) -> None:
-        """Waits until every record sent before this call has its outcome, and raises each failure that no caller has retrieved, once.
+        """Waits for the outcomes of all records sent so far, and raises each failure once that no caller has retrieved.
 
-        A failure is taken if somebody waited for the record's future when it failed, or has retrieved the exception since. A cancelled
-        future takes nothing. The futures keep their exceptions.
+        A failure is retrieved if a caller waited for the record's future, or has read its exception since; not by a
+        cancelled future. The futures keep their exceptions.
 
         Raises:
             SendFailed: records were not acknowledged; its `errors` say why. In a transaction, abort it.
@@ -367,7 +368,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
 
     @property
     def transaction_state(self) -> TransactionPhase:
-        """The state of the producer. After a cancelled call it says whether a transaction is open, ending, or must be aborted."""
+        """State of the producer: after a cancelled call, whether a transaction is open, ending, or must be aborted."""
         return self._txn.state
 
     def transaction(self) -> Transaction[Self]:
@@ -378,7 +379,8 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         """Opens a transaction. Waits first for the end of a commit or abort whose caller was cancelled.
 
         Raises:
-            IllegalState: no transactional_id, or a transaction is open, or two_phase_commit without transaction.version 2.
+            IllegalState: no transactional_id, or a transaction is open, or two_phase_commit without transaction.version
+                2.
             ProducerFailed, ProducerFenced: the producer is no longer usable.
             RequestTimedOut: the previous one has not ended within `max_block_ms`.
         """
@@ -388,14 +390,15 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
 
     @property
     def prepared(self) -> PreparedTransaction | None:
-        """The prepared transaction, either by `prepare` or kept from an earlier producer. None after it was completed."""
+        """The prepared transaction, by `prepare` or kept from an earlier producer, until it is completed."""
         return self._txn.prepared
 
     async def prepare(self) -> PreparedTransaction:
-        """Phase one of two (KIP-939): sends everything that waits. Every record and offset of the transaction is then safe.
+        """Phase one of two (KIP-939): sends queued records. Every record and offset of the transaction is then safe.
 
-        The transaction outlives the producer and the brokers until `complete`, `commit_transaction` or `abort_transaction`.
-        Nothing more can be added to it. Store the result together with the decision. A cancelled call may be repeated.
+        The transaction outlives the producer and the brokers until `complete`, `commit_transaction` or
+        `abort_transaction`, and nothing can be added to it. Store the result together with the decision. A cancelled
+        call may be repeated.
 
         Raises:
             TransactionFailed: a record or offset could not be written; abort the transaction.
@@ -410,31 +413,34 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         return await self._prepare()
 
     async def _prepare(self) -> PreparedTransaction:
-        """Like `prepare`, but also for a transaction with a timeout."""
+        """As `prepare`, also for a transaction with a timeout."""
         return await self._transactions.prepare()
 
     async def complete(self, decided: PreparedTransaction | None) -> bool:
         """Phase two (KIP-939): commits the prepared transaction if it is the decided one, else aborts it.
 
         Args:
-            decided: the last decision that the other participant has stored; None if there is none.
+            decided: the last stored decision of the other participant, or None.
 
         Returns:
-            Whether this call has committed a transaction. False without a prepared one: it was completed before.
+            Whether this call has committed. False without a prepared transaction: it was completed before.
 
         Raises:
-            ProducerFenced, ProducerFailed: the producer is no longer usable. Start another with keep_prepared and repeat the call.
+            ProducerFenced, ProducerFailed: the producer is no longer usable. Start another with keep_prepared and
+                repeat the call.
         """
         self._check_transactional()
         return await self._transactions.complete(decided, self._config.max_block_ms)
 
     async def commit_transaction(self, timeout_ms: int | None = None) -> None:
-        """Sends everything that waits and commits. A cancelled commit continues; another call waits for its outcome.
+        """Sends queued records and commits. A cancelled commit continues; another call waits for its outcome.
 
         Raises:
-            RequestTimedOut: not within `timeout_ms` (default `max_block_ms`). The commit continues; another call waits for it.
+            RequestTimedOut: not within `timeout_ms` (default `max_block_ms`). The commit continues; another call waits
+                for it.
             TransactionFailed: a record or offset could not be written; abort the transaction.
-            ProducerFenced, ProducerFailed: the producer is no longer usable. The text says whether the outcome is unknown.
+            ProducerFenced, ProducerFailed: the producer is no longer usable. The text says whether the outcome is
+                unknown.
         """
         self._check_transactional()
         await self._transactions.commit(self._config.max_block_ms if timeout_ms is None else timeout_ms)
@@ -456,11 +462,12 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
-        """Commits a consumer's offsets as part of the open transaction (KIP-447). Raises TransactionFailed if the group refuses.
+        """Commits a consumer's offsets in the open transaction (KIP-447). Raises TransactionFailed if rejected.
 
         Args:
             offsets: the next offset to read, by partition.
-            group_metadata: `consumer.group_metadata()`: refused if the member has lost its partitions; a group id is not checked.
+            group_metadata: `consumer.group_metadata()`, which fences a member without its partitions; a group id does
+                not.
         """
         self._check_transactional()
         await self._transactions.send_offsets(offsets, group_of(group_metadata))
@@ -484,7 +491,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
             raise IllegalState("this producer has no transactional_id, so it has no transactions")
 
     def _add_to_transaction(self, queue: PartitionQueue) -> None:
-        """Adds the partition to the open transaction, if the producer is transactional."""
+        """No effect without transactions."""
         txn = self._txn
         if txn.transactional_id is not None:
             txn.check_sendable()

@@ -1,9 +1,4 @@
-"""Chooses the partition of each record, and finds the queue of that partition.
-
-Invariants: a topic gets a route when its metadata is first known, and keeps it; a partition has one queue, which belongs to the
-accumulator. Only `open` waits.
-Follows KIP-480, KIP-794 (in `partitioning`).
-"""
+"""Routing of records to partitions and their queues. Only `open` waits."""
 
 from __future__ import annotations
 
@@ -41,11 +36,7 @@ class TopicRoute:
         )
 
     def queue(self, partition: int) -> PartitionQueue:
-        """The queue of a partition.
-
-        Raises:
-            KafkaError: the partition does not exist (UNKNOWN_TOPIC_OR_PARTITION).
-        """
+        """Raises KafkaError (UNKNOWN_TOPIC_OR_PARTITION)."""
         if type(partition) is not int:
             number = as_int(partition)
             if number is None:
@@ -66,7 +57,7 @@ class TopicRoute:
         return queue
 
     def choose(self, key: bytes | None, size_bytes: int) -> PartitionQueue:
-        """The queue for a record without a given partition: by its key, or the sticky partition without a key."""
+        """The queue of a record by its key, or of the sticky partition without a key."""
         info = self._metadata.topics.get(self.topic)
         if info is None or not info.partitions:
             raise BufferExhausted("the topic no longer exists", topic=self.topic)
@@ -112,10 +103,10 @@ class Routing:
         self._max_block_ms = max_block_ms
 
     async def open(self, topic: str) -> TopicRoute:
-        """Waits for the metadata of a topic and for room in the buffer; returns the topic's route.
+        """Waits for a topic's metadata and for room in the buffer; returns its route.
 
         Raises:
-            AuthenticationFailed: the brokers refuse this client.
+            AuthenticationFailed: the brokers reject this client.
             BufferExhausted: no metadata or no room within `max_block_ms`.
             KafkaError: the cluster refused the metadata of the topic.
             ClientClosed: the producer was closed during the wait.

@@ -1,13 +1,9 @@
-"""The producer's core: decides which batches are sent to which broker, and determines the outcome of each batch.
+"""Producer core: decides which batches are sent to which broker, and the outcome of each (KIP-98, KIP-360).
 
-Order and exactly-once (KIP-98, KIP-360): an idempotent batch gets its sequence when it is first sent, and keeps it in retries.
-At most five batches of a partition have a sequence (the broker remembers five), and only one until the first batch of an epoch
-is acknowledged. While a batch waits for a retry, or a retry is in flight, only the oldest batch is sent. If the leader has
-forgotten a batch that may have been written, a later batch decides: see `_mark_doubtful`. If the broker's sequence no longer
-matches, the partition starts a new epoch once none of its batches is in flight; in a transaction, the transaction becomes
-abortable instead. Without idempotence one batch per partition is in flight, so retries keep the order as well.
-
-Invariants: a batch gets exactly one outcome; `window` is in sequence order; at most `max_in_flight` requests per broker.
+An idempotent batch keeps its first sequence in retries. At most five batches of a partition have one (the broker
+remembers five), and only one until an epoch's first batch is acknowledged. During a retry only the oldest batch is
+sent. If the broker's sequence no longer matches, the partition starts a new epoch, or the transaction becomes
+abortable. Without idempotence one batch per partition is in flight.
 """
 
 from __future__ import annotations
@@ -40,18 +36,15 @@ _STALE_LEADER = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-# Errors that are returned before the append. Other errors may follow it: a leader that resigns, or whose disk fails, while
-# acks=all waits returns an error for a batch that it has written.
+# Errors before the append. Others may follow it: a leader that resigns, or whose disk fails, while acks=all waits returns an
+# error for a written batch.
 _NOT_WRITTEN = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS})
 
 
 class Sender:
-    """The core of one producer.
+    """Core of one producer.
 
-    Args:
-        accumulator: the batches to send.
-        transactions: the state machine that holds the producer id and the transactional id (None without transactions).
-        rng: spreads retries.
+    `transactions` holds the producer id and the transactional id (None without transactions).
     """
 
     def __init__(self, config: SenderConfig, accumulator: Accumulator, transactions: Transactions, rng: Rng) -> None:
@@ -71,7 +64,7 @@ class Sender:
     # -- identity ------------------------------------------------------------------------------------------------------
 
     def adopt(self, producer_id: int, epoch: int) -> None:
-        """Sets the producer id and epoch for new batches; each partition starts at sequence 0 when it takes them over."""
+        """Sets producer id and epoch of new batches; each partition then starts at sequence 0."""
         self.producer_id = producer_id
         self.epoch = epoch
 
@@ -88,12 +81,12 @@ class Sender:
         ready: Callable[[int], bool],
         topic_id: Callable[[str], bytes] = lambda _: NO_ID,
     ) -> list[Dispatch]:
-        """The requests to send now.
+        """The requests to send now, at most `max_in_flight` per broker.
 
         Args:
-            leaders: node id of each partition's leader; partitions without a leader are absent.
+            leaders: node id of each partition's leader; leaderless partitions are absent.
             ready: whether a node's connection accepts a request now; may begin to connect.
-            topic_id: a topic's id, all zeros if it is unknown.
+            topic_id: all zeros if unknown.
         """
         self._wake_ms = None
         dispatches: list[Dispatch] = []
@@ -127,10 +120,9 @@ class Sender:
         return self._wake_ms
 
     def expire(self, now_ms: int, obstacle: Callable[[TopicPartition], str] = lambda _: "") -> None:
-        """Fails batches whose delivery timeout has passed; batches in flight wait for their answer or its time-out.
+        """Fails batches after their delivery timeout; batches in flight wait for their response.
 
-        Args:
-            obstacle: why nothing can be sent to the leader of a partition now; empty if nothing is known.
+        `obstacle`: why nothing can be sent to a partition's leader; "" if unknown.
         """
         for queue in list(self.accumulator.waiting):
             while queue.queue and queue.queue[0].deadline_ms <= now_ms:
@@ -157,8 +149,8 @@ class Sender:
 
         Args:
             unsent_only: keeps the batches that were sent before (a close waits for those).
-            on_its_way: of the batches that may have been written, in place of `error`.
-            unanswered: fails the batches in flight as well: no answer can arrive any more.
+            on_its_way: replaces `error` for batches that may have been written.
+            unanswered: also fails batches in flight: no response can arrive.
         """
         for queue in list(self.accumulator.waiting):
             while queue.queue:
@@ -175,20 +167,20 @@ class Sender:
 
     @property
     def on_wire(self) -> int:
-        """The number of unanswered requests."""
+        """Number of requests in flight."""
         return sum(self._in_flight.values())
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def on_unsent(self, dispatch: Dispatch, now_ms: int) -> None:
-        """The connection did not accept the request; no byte was sent."""
+        """The connection rejected the request; no byte was sent."""
         self._done(dispatch)
         for batch in dispatch.batches.values():
             self._mark_returned(batch)
             self._retry(batch, now_ms, known_unwritten=True)
 
     def on_failure(self, dispatch: Dispatch, error: KafkaError, now_ms: int) -> None:
-        """No answer arrived; whether the batches were written is unknown."""
+        """No response; whether the batches were written is unknown."""
         self._done(dispatch)
         self.metadata_wanted = True
         for batch in dispatch.batches.values():
@@ -200,7 +192,7 @@ class Sender:
                 self._fail(queue, batch, error, lost=True)
 
     def on_answer(self, dispatch: Dispatch, response: ProduceResponse | None, now_ms: int) -> None:
-        """Applies the answer; None with acks=0, which has no answer."""
+        """Applies the response; None with acks=0."""
         self._done(dispatch)
         if response is None:
             for batch in dispatch.batches.values():
@@ -265,7 +257,7 @@ class Sender:
         return chosen
 
     def _sendable(self, queue: PartitionQueue, now_ms: int, leader: int) -> ProducerBatch | None:
-        """The batch of this partition to send now. The pause before a retry applies only to the leader that failed."""
+        """The partition's batch to send now. Retry backoff applies only to the leader that failed."""
         transactional = self.transactions.transactional_id is not None
         if transactional and not self.transactions.may_send(queue.tp):
             if queue.queue:
@@ -287,13 +279,13 @@ class Sender:
             if not self.config.idempotent or len(window) >= RETAINED_BATCHES or queue.on_wire < len(window):
                 return None
             if first.attempts > 1:
-                # An earlier attempt may have written it. If five more batches were written after it, the leader would have
-                # forgotten it and would refuse this attempt as out of order.
+                # An earlier attempt may have written it. After five more batches the leader would have forgotten it and
+                # would reject this attempt as out of order.
                 return None
             if queue.lost_sequence or (queue.producer_id, queue.epoch) != (self.producer_id, self.epoch):
                 return None
             if first.base_sequence == 0 and self.transactions.version < 2:
-                # A leader without state of this producer accepts any sequence: if it refused this batch, it could still
+                # A leader without state of this producer accepts any sequence: after rejecting this batch it could still
                 # write the later ones. With TV2 the leader requires sequence 0 (KIP-890).
                 return None
         at = self.accumulator.ready_at(queue, flushing=self.flushing > 0)
@@ -321,7 +313,7 @@ class Sender:
         queue.on_wire += 1
 
     def _adopt_identity(self, queue: PartitionQueue) -> None:
-        """Takes over the producer's present id and epoch for a partition whose window is empty."""
+        """Takes over the present producer id and epoch for a partition with an empty window."""
         queue.probing = False
         if queue.lost_sequence or (queue.producer_id, queue.epoch) != (self.producer_id, self.epoch):
             queue.producer_id = self.producer_id
@@ -337,7 +329,7 @@ class Sender:
         queue.next_sequence = (queue.next_sequence + batch.record_count) & SEQUENCE_MAX
 
     def _renumber(self, queue: PartitionQueue) -> None:
-        """Starts the new epoch with the batches in the window, all of which the broker refused in the old epoch."""
+        """Starts the new epoch with the window's batches, all of which the broker rejected in the old epoch."""
         queue.producer_id = self.producer_id
         queue.epoch = self.epoch
         queue.next_sequence = 0
@@ -383,7 +375,7 @@ class Sender:
             self._lose_sequence(queue)
             self._retry(batch, now_ms, known_unwritten=True, at_once=True)
         elif code is ErrorCode.CONCURRENT_TRANSACTIONS:
-            # The previous transaction is still completing; this is not a failure, so the pause does not grow.
+            # The previous transaction is still completing: not a failure, so the backoff does not grow.
             self._retry(batch, now_ms, known_unwritten=True, at_once=True)
             batch.not_before_ms = now_ms + CONCURRENT_BACKOFF_MS
         elif code.retriable and not lost:
@@ -393,7 +385,7 @@ class Sender:
             self._fail(queue, batch, error, lost=True)
 
     def _head(self, queue: PartitionQueue) -> ProducerBatch:
-        """The batch of the window to send next: the first that is not doubtful."""
+        """First batch of the window that is not doubtful."""
         if queue.probing:
             for batch in queue.window:
                 if not batch.doubtful:
@@ -401,10 +393,11 @@ class Sender:
         return queue.window[0]
 
     def _mark_doubtful(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Marks a batch that may have been written and is refused as out of order; False if no later batch can decide.
+        """Marks a possibly written batch that was rejected as out of order; False if no later batch can decide.
 
-        After a restart a leader remembers only the last batch of a producer (its snapshot holds no more), so it takes an
-        earlier batch for a gap. Sequences have no gaps: if a later batch is a duplicate or fits, all earlier ones were written.
+        After a restart a leader remembers only a producer's last batch (its snapshot holds no more), so it takes an
+        earlier one for a gap. Sequences have no gaps: if a later batch is a duplicate or fits, all earlier ones were
+        written.
         """
         batch.doubtful = True
         queue.probing = True
@@ -416,14 +409,14 @@ class Sender:
         return False
 
     def _confirm(self, queue: PartitionQueue) -> None:
-        """A later batch was a duplicate or fitted: the doubtful batches before it are in the log, at unknown offsets."""
+        """A later batch was a duplicate or fitted: the doubtful ones before it are in the log, at unknown offsets."""
         for batch in [b for b in queue.window if b.doubtful]:
             queue.window.remove(batch)
             self._finish(batch, -1, -1, None)
         queue.probing = False
 
     def _mark_returned(self, batch: ProducerBatch) -> PartitionQueue:
-        """Marks the batch as no longer in flight, and returns its queue."""
+        """Marks the batch as not in flight, and returns its queue."""
         queue = self.accumulator.queue(batch.tp)
         batch.on_wire = False
         queue.on_wire -= 1
@@ -431,7 +424,7 @@ class Sender:
         return queue
 
     def _retry(self, batch: ProducerBatch, now_ms: int, *, known_unwritten: bool, at_once: bool = False) -> None:
-        """Schedules another attempt after a growing pause; the batch stays in its window."""
+        """Schedules another attempt with backoff; the batch stays in its window."""
         if not known_unwritten:
             batch.maybe_written = True
         if at_once:

@@ -1,8 +1,4 @@
-"""The context manager of one transaction: `async with producer.transaction():`.
-
-It commits at the end of the block and aborts if an exception leaves the block. If the commit turns out to be impossible, it
-aborts the transaction and raises the error.
-"""
+"""Transaction context manager: commits at the end of the block, aborts after an exception or an impossible commit."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ log = logging.getLogger("barnabas.client.producer")
 
 
 class _Transactional(Protocol):
-    """What the context manager calls on its producer."""
+    """What the context manager needs from its producer."""
 
     async def begin_transaction(self) -> None: ...
 
@@ -29,7 +25,7 @@ P = TypeVar("P", bound=_Transactional)
 
 
 class Transaction(Generic[P]):
-    """The context manager of one transaction; see `Producer.transaction`."""
+    """One transaction; see `Producer.transaction`."""
 
     def __init__(self, producer: P) -> None:
         self._producer = producer

@@ -1,7 +1,5 @@
-"""The transaction calls of a producer, as coroutines over its state machine.
-
-A call starts a transition and waits for its end. A call that is cancelled, or has waited too long, changes nothing: the transition
-continues, and the same call may be made again to wait for its outcome. Follows KIP-98, KIP-447, KIP-890, KIP-939.
+"""Transaction calls of a producer: coroutines over its state machine (KIP-98, KIP-447, KIP-890, KIP-939).
+A cancelled or timed-out call changes nothing: the transition continues, and the same call waits for its outcome.
 """
 
 from __future__ import annotations
@@ -23,11 +21,7 @@ _ENDING = (TransactionPhase.COMMITTING, TransactionPhase.ABORTING, TransactionPh
 
 
 class TransactionCalls:
-    """The transaction calls of one producer.
-
-    Args:
-        forced_version: 1 or 2 forces the transaction protocol; None uses what the cluster has finalized.
-    """
+    """Transaction calls of one producer. `forced_version`: protocol 1 or 2; None: the finalized one."""
 
     def __init__(
         self, transactions: Transactions, delivery: Delivery, cluster: NetworkClient, forced_version: int | None
@@ -41,7 +35,7 @@ class TransactionCalls:
         )
 
     async def begin(self, timeout_ms: int) -> None:
-        """Opens a transaction, after the end of a commit or abort whose caller has left it."""
+        """Opens a transaction, after the end of a commit or abort whose caller has left."""
         await self._left(_ENDING, timeout_ms, "the end of the previous transaction was not answered")
         version = self._forced_version or await self._cluster.learn_transaction_version()
         if self._txn.two_phase and version < 2:
@@ -50,7 +44,7 @@ class TransactionCalls:
         self._commit_abandoned = False
 
     async def prepare(self) -> PreparedTransaction:
-        """Sends everything that waits; afterwards the transaction can only be committed or aborted."""
+        """Sends queued records; afterwards the transaction can only be committed or aborted."""
         self._txn.prepare()
         self._delivery.wake()
         while self._txn.state is TransactionPhase.PREPARING:
@@ -73,7 +67,7 @@ class TransactionCalls:
         return False
 
     async def commit(self, timeout_ms: int | None) -> None:
-        """Commits, or waits for the commit whose caller was cancelled or has waited for `timeout_ms`. Raises RequestTimedOut."""
+        """Commits, or waits for an earlier commit. Raises RequestTimedOut."""
         ended_or_ending = self._txn.state in (TransactionPhase.READY, TransactionPhase.COMMITTING)
         if not (self._commit_abandoned and ended_or_ending):
             self._use_present_version()
@@ -115,11 +109,7 @@ class TransactionCalls:
             raise TransactionFailed(f"the offsets were not committed: {job.error}", code=job.error.code) from job.error
 
     async def close(self) -> None:
-        """Aborts an open transaction unless it is prepared, and waits for a commit in progress: 5 s at most.
-
-        Raises:
-            TimeoutError, KafkaError: the transaction has not ended.
-        """
+        """Aborts an unprepared transaction, waits ≤ 5 s for a commit in progress. Raises TimeoutError, KafkaError."""
         state = self._txn.state
         async with asyncio.timeout(_CLOSE_TIMEOUT_MS / 1000):
             if state is TransactionPhase.COMMITTING:
@@ -128,13 +118,13 @@ class TransactionCalls:
                 await self.abort(None)
 
     async def _left(self, states: Sequence[TransactionPhase], timeout_ms: int | None, what: str) -> None:
-        """Waits until the producer has left these states. Raises RequestTimedOut, with `what`; the transition continues."""
+        """Waits until the producer has left these states. Raises RequestTimedOut with `what`."""
         deadline_ms = None if timeout_ms is None else self._cluster.clock.monotonic_ms() + timeout_ms
         while self._txn.state in states:
             if not await self._delivery.progress(deadline_ms) and self._txn.state in states:
                 raise RequestTimedOut(f"not within {timeout_ms} ms: {what}")
 
     def _use_present_version(self) -> None:
-        """A kept transaction was begun by another producer: its end uses the version that the cluster has finalized now."""
+        """Another producer began a kept transaction: its end uses the finalized version."""
         if self._txn.state is TransactionPhase.PREPARED and self._txn.kept:
             self._txn.version = self._forced_version or self._cluster.transaction_version()

@@ -1,7 +1,4 @@
-"""The requests of a producer's transactions, as functions from the producer's identity to messages.
-
-Pure; `Transactions` decides which request is next. Follows KIP-98, KIP-447, KIP-890 (versions of transaction protocol 2), KIP-939.
-"""
+"""Transaction requests of a producer, built from its identity. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ T = TypeVar("T")
 
 
 class ProducerIdentity(NamedTuple):
-    """The producer that a request names. `producer_id` is −1 before the first InitProducerId."""
+    """The producer in a request. `producer_id` is −1 before the first InitProducerId."""
 
     transactional_id: str | None
     producer_id: int
@@ -37,7 +34,7 @@ class ProducerIdentity(NamedTuple):
 
 
 def init_producer_id(identity: ProducerIdentity, *, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> Outgoing:
-    """InitProducerId: the first one, or one that raises the epoch of a transactional producer."""
+    """The first InitProducerId, or one that bumps a transactional producer's epoch."""
     transactional = identity.transactional_id is not None
     bump = transactional and identity.producer_id >= 0
     hidden = _TWO_PHASE_VERSION if two_phase or keep_prepared else 0
@@ -45,7 +42,7 @@ def init_producer_id(identity: ProducerIdentity, *, timeout_ms: int, two_phase: 
         Step.INIT_PRODUCER_ID,
         InitProducerIdRequest(
             transactional_id=identity.transactional_id,
-            # An idempotent producer has no transactions that could time out; Java sends the maximum.
+            # An idempotent producer has no transactions to time out; Java sends the maximum.
             transaction_timeout_ms=timeout_ms if transactional else _TIMEOUT_MS_MAX,
             producer_id=identity.producer_id if bump else -1,
             producer_epoch=identity.producer_epoch if bump else -1,
@@ -60,7 +57,7 @@ def init_producer_id(identity: ProducerIdentity, *, timeout_ms: int, two_phase: 
 
 
 def add_partitions(identity: ProducerIdentity, partitions: list[TopicPartition]) -> Outgoing:
-    """AddPartitionsToTxn, which transaction protocol 1 needs before the first batch of a partition."""
+    """Needed by transaction protocol 1 before the first batch of a partition."""
     transactional_id = identity.transactional_id or ""
     message = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
@@ -75,7 +72,7 @@ def add_partitions(identity: ProducerIdentity, partitions: list[TopicPartition])
 
 
 def add_offsets(identity: ProducerIdentity, job: OffsetsJob) -> Outgoing:
-    """AddOffsetsToTxn, which transaction protocol 1 needs before TxnOffsetCommit."""
+    """Needed by transaction protocol 1 before TxnOffsetCommit."""
     transactional_id = identity.transactional_id or ""
     message = AddOffsetsToTxnRequest(
         transactional_id=transactional_id,
@@ -87,7 +84,7 @@ def add_offsets(identity: ProducerIdentity, job: OffsetsJob) -> Outgoing:
 
 
 def txn_offset_commit(identity: ProducerIdentity, job: OffsetsJob, transaction_version: int) -> Outgoing:
-    """TxnOffsetCommit; with transaction protocol 2 the group's coordinator adds the group to the transaction."""
+    """With transaction protocol 2 the group's coordinator adds the group to the transaction."""
     message = TxnOffsetCommitRequest(
         transactional_id=identity.transactional_id or "",
         group_id=job.group.group_id,
@@ -106,7 +103,6 @@ def txn_offset_commit(identity: ProducerIdentity, job: OffsetsJob, transaction_v
 
 
 def end_transaction(identity: ProducerIdentity, transaction_version: int, *, commit: bool) -> Outgoing:
-    """EndTxn."""
     transactional_id = identity.transactional_id or ""
     message = EndTxnRequest(
         transactional_id=transactional_id,
@@ -118,7 +114,7 @@ def end_transaction(identity: ProducerIdentity, transaction_version: int, *, com
 
 
 def _by_topic(items: Iterable[tuple[TopicPartition, T]]) -> Iterable[tuple[str, list[T]]]:
-    """Groups the items of partitions by topic, in the order of first occurrence."""
+    """Items by topic, in the order of first occurrence."""
     topics: dict[str, list[T]] = {}
     for tp, item in items:
         topics.setdefault(tp.topic, []).append(item)

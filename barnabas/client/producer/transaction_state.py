@@ -1,7 +1,4 @@
-"""The states of a transactional producer as a table, error codes by effect, and the values that the state machine emits.
-
-Idempotent producers without a transactional id use only UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR.
-"""
+"""Transaction states of a producer as a table, error codes by effect, values of the state machine."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from barnabas.client.errors import KafkaError
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
-# Error codes by their effect: the producer is fenced; the transaction must be aborted; the same for offsets only.
+# Errors that fence the producer; that require an abort; the same for offsets only.
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 ABORTABLE = frozenset(
     {ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
@@ -36,7 +33,7 @@ ABORTABLE_OFFSETS = frozenset(
 
 
 class TransactionPhase(Enum):
-    """States of a producer; VALID_PREVIOUS has the allowed transitions."""
+    """States of a producer. Idempotent ones use only UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -78,7 +75,7 @@ class Step(Enum):
 
 @dataclass(slots=True)
 class OffsetsJob:
-    """Offsets that become part of the transaction; `done` or `error` is set at the end."""
+    """Offsets for the transaction; `done` or `error` is set at the end."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     group: ConsumerGroupMetadata
@@ -89,7 +86,7 @@ class OffsetsJob:
 
 @dataclass(slots=True)
 class Outgoing:
-    """A request to send to the transaction coordinator, a group coordinator, or any broker."""
+    """A request to the transaction coordinator, a group coordinator, or any broker."""
 
     step: Step
     message: object

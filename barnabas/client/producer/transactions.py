@@ -1,11 +1,6 @@
-"""The state machine of a transactional producer: chooses the next request to the coordinator and applies its answer.
-
-Invariants: states change only through `_transition`, as VALID_PREVIOUS allows; at most one request is outstanding; EndTxn is sent
-only after every batch of the transaction has its outcome and every offset is committed. A cancelled caller changes nothing: the
-transition continues and may be awaited again.
-Follows KIP-98, KIP-360 (epoch bump after an error), KIP-447 (group metadata), KIP-588 (fenced or abortable), KIP-890 (TV2: the
-broker adds partitions and offsets on Produce and TxnOffsetCommit, and EndTxn returns the next epoch), KIP-939 (two-phase commit:
-a prepared transaction has no timeout; this producer or the next one commits or aborts it).
+"""Transactions: state machine of a transactional producer (KIP-98, KIP-360, KIP-447, KIP-588, KIP-890, KIP-939).
+At most one request is in flight. EndTxn follows the outcomes of all batches and offsets. A cancelled caller changes
+nothing: the transition continues.
 """
 
 from __future__ import annotations
@@ -59,15 +54,15 @@ CONCURRENT_BACKOFF_MS = 20  # pause after CONCURRENT_TRANSACTIONS: the previous 
 
 
 class Transactions:
-    """The state machine of one producer.
+    """State machine of one producer, changed only through `_transition`.
 
     Args:
-        transactional_id: None for a producer that is only idempotent.
-        rng: adds jitter to the pauses between retries.
+        transactional_id: None for an idempotent producer.
+        rng: adds jitter to the backoff.
         timeout_ms: `transaction.timeout.ms`: the coordinator aborts a transaction that takes longer.
-        retry_backoff_ms: shortest pause before a retry.
+        retry_backoff_ms: shortest backoff.
         two_phase: transactions have no timeout.
-        keep_prepared: takes over the transaction that an earlier producer left open, instead of aborting it.
+        keep_prepared: takes over an earlier producer's open transaction, instead of aborting it.
 
     Attributes:
         prepared: the prepared transaction, until it is committed or aborted.
@@ -109,7 +104,7 @@ class Transactions:
     # -- from the producer's caller ---------------------------------------------------------------------------
 
     def initialize(self) -> None:
-        """Requests a producer id. With a transactional id this fences older producers and aborts their open transactions."""
+        """Requests a producer id; with a transactional id this fences older producers and aborts their transactions."""
         self._transition(TransactionPhase.INITIALIZING)
 
     def begin(self, version: int) -> None:
@@ -141,7 +136,6 @@ class Transactions:
             raise IllegalState(f"no transaction is open (the producer is {self.state.value}); begin one first")
 
     def add_partition(self, tp: TopicPartition) -> None:
-        """Makes a partition part of the open transaction."""
         if tp in self._added or tp in self._to_add:
             return
         if self.version >= 2:
@@ -151,13 +145,12 @@ class Transactions:
             self._to_add[tp] = None
 
     def may_send(self, tp: TopicPartition) -> bool:
-        """Whether batches of this partition may be sent."""
         return tp in self._added
 
     def add_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> OffsetsJob:
-        """Makes the commit of `offsets` part of the open transaction."""
+        """The commit of `offsets` becomes part of the open transaction."""
         self.check_sendable()
         job = OffsetsJob(offsets, group)
         if not offsets:
@@ -167,7 +160,7 @@ class Transactions:
         return job
 
     def prepare(self) -> None:
-        """Starts to prepare; no effect if the transaction is being prepared or is prepared."""
+        """No effect if the transaction is being prepared or is prepared."""
         self.check_usable()
         if self.state in (TransactionPhase.PREPARING, TransactionPhase.PREPARED):
             return
@@ -175,7 +168,7 @@ class Transactions:
         self._transition(TransactionPhase.PREPARING)
 
     def commit(self) -> None:
-        """Starts the commit; no effect if it has started."""
+        """No effect if it has started."""
         self.check_usable()
         if self.state is TransactionPhase.COMMITTING:
             return
@@ -184,7 +177,7 @@ class Transactions:
         self._transition(TransactionPhase.COMMITTING)
 
     def abort(self) -> None:
-        """Starts the abort; no effect if it has started. Unsent offsets are dropped."""
+        """No effect if it has started. Unsent offsets are dropped."""
         self.check_usable()
         if self.state is TransactionPhase.ABORTING:
             return
@@ -208,7 +201,6 @@ class Transactions:
         self._make_abortable(error)
 
     def fail(self, error: KafkaError) -> None:
-        """Makes the producer unusable."""
         if self.state is not TransactionPhase.FATAL_ERROR:
             self.error = error
             self._transition(TransactionPhase.FATAL_ERROR)
@@ -217,11 +209,7 @@ class Transactions:
     # -- requests and answers ------------------------------------------------------------------------------------------
 
     def next_request(self, now_ms: int, *, drained: bool) -> Outgoing | None:
-        """The request to send now.
-
-        Args:
-            drained: every batch of the transaction has its outcome (for an abort: none is in flight).
-        """
+        """The request to send now. `drained`: every batch has its outcome (for an abort: none is in flight)."""
         if self._outstanding is not None or now_ms < self._not_before_ms:
             return None
         request = self._choose(drained)
@@ -240,7 +228,7 @@ class Transactions:
             self._outstanding = None
 
     def on_failure(self, request: Outgoing, error: KafkaError, now_ms: int) -> None:
-        """No usable answer arrived."""
+        """No usable response arrived."""
         self._outstanding = None
         if request.step in (Step.ADD_PARTITIONS, Step.ADD_OFFSETS):
             self.started = True  # it may have taken effect: an abort must reach the coordinator
@@ -260,7 +248,7 @@ class Transactions:
             self.fail(error)
 
     def on_answer(self, request: Outgoing, response: object, now_ms: int) -> None:
-        """Applies the answer to the outstanding request."""
+        """Applies the response to the request in flight."""
         self._outstanding = None
         self._not_before_ms = 0
         if self.state is TransactionPhase.FATAL_ERROR:
@@ -432,7 +420,7 @@ class Transactions:
             and (code is ErrorCode.INVALID_TXN_STATE or (code in FENCED and self.version >= 2))
         ):
             # Kafka also answers so while the previous transaction completes and the coordinator does not know this one yet.
-            # The owner of the present epoch can get the next one (KIP-360); a fenced producer is refused then.
+            # The owner of the present epoch can get the next one (KIP-360); a fenced producer is then rejected.
             self.needs_new_epoch = True
             self._ended()
         elif code in FENCED:

@@ -1,14 +1,7 @@
-"""The failures of records that no caller has retrieved: `flush` and `stop` raise them, so that no failure is lost silently.
+"""Unretrieved record failures: `flush` and `stop` raise them, so that none is lost silently.
 
-A failure is taken if, when the record fails, somebody waits for its future: a task that awaits it, `asyncio.gather` or `wait`, or
-a done callback. It is also taken if its exception is retrieved later, before `take` (await, `result()`, `exception()`). A
-cancelled future takes nothing: its caller has stopped waiting, and the record was not withdrawn.
-
-asyncio itself notes both in the futures: `_callbacks`, and `_log_traceback`, from which it decides whether to report an exception
-that was never retrieved. `tests/unit/client/test_unretrieved_errors.py` checks that they mean this. Reading them costs nothing for
-records that are written; a future class of our own would cost each record something.
-
-Invariant: at most FUTURES_MAX futures are held; older failures are then decided at once.
+asyncio marks in its futures (`_callbacks`, `_log_traceback`) whether a caller waits or has read the exception; a test
+checks that. Reading them costs nothing for written records; a custom future class would cost each record something.
 """
 
 from __future__ import annotations
@@ -28,7 +21,7 @@ _Future = asyncio.Future[Any]
 
 
 class UnretrievedErrors:
-    """The failures of one producer since they were last taken."""
+    """Failures of one producer since they were last taken. Above FUTURES_MAX futures the oldest are decided at once."""
 
     def __init__(self) -> None:
         self._held: deque[tuple[KafkaError, list[_Future]]] = deque()
@@ -37,7 +30,7 @@ class UnretrievedErrors:
         self._record_count = 0
 
     def fail(self, handles: Sequence[_Future | DividedRecord], error: KafkaError) -> None:
-        """Sets the error of the futures of one batch, and notes those that no caller waits for."""
+        """Sets the error of one batch's futures; keeps those that no caller waits for."""
         held: list[_Future] = []
         untold = 0
         for future in handles:
@@ -64,7 +57,7 @@ class UnretrievedErrors:
                 self._decide()
 
     def take(self) -> SendFailed | None:
-        """All failures that no caller has retrieved, as one error; None if there are none. The next call begins anew."""
+        """All unretrieved failures as one error, or None. The next call begins anew."""
         while self._held:
             self._decide()
         errors, count = self._errors, self._record_count
@@ -76,7 +69,7 @@ class UnretrievedErrors:
         self.take()
 
     def _decide(self) -> None:
-        """Counts the records of the oldest batch whose exception no caller has retrieved."""
+        """Counts the unretrieved records of the oldest batch."""
         error, futures = self._held.popleft()
         self._held_count -= len(futures)
         left = 0

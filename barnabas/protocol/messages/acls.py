@@ -1,8 +1,4 @@
-"""ACLs: DescribeAcls 1 to 3, CreateAcls 1 to 3, DeleteAcls 1 to 3 (KIP-140).
-
-Version 1 has pattern types (KIP-290), version 2 is the first flexible version, version 3 has the resource type USER (KIP-373). The
-numbers are those of `protocol/acls.py`.
-"""
+"""ACLs: DescribeAcls 1-3, CreateAcls 1-3, DeleteAcls 1-3 (KIP-140; 1: pattern types, KIP-290; 3: USER, KIP-373)."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from barnabas.protocol.wire import Array, Int8, Int16, Int32, String
 
 @message(api_key=29, versions=(1, 3), flexible_since=2)
 class DescribeAclsRequest(Message):
-    """Asks for the ACLs that match a filter; None matches every text."""
+    """Requests the ACLs that match a filter; None matches everything."""
 
     resource_type_filter: int = field(Int8)
     resource_name_filter: str | None = field(String, nullable_since=0)
@@ -45,7 +41,7 @@ class AclsResource:
 
 @message(api_key=29, versions=(1, 3), flexible_since=2)
 class DescribeAclsResponse(Message):
-    """The ACLs that match."""
+    """The matching ACLs."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -91,7 +87,7 @@ class CreateAclsResponse(Message):
 
 @struct
 class DeleteAclsFilter:
-    """The ACLs to delete; None matches every text."""
+    """The ACLs to delete; None matches everything."""
 
     resource_type_filter: int = field(Int8)
     resource_name_filter: str | None = field(String, nullable_since=0)
@@ -111,7 +107,7 @@ class DeleteAclsRequest(Message):
 
 @struct
 class DeletedAcl:
-    """An ACL that matched, and whether it was deleted."""
+    """A matching ACL, and whether it was deleted."""
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable_since=0)

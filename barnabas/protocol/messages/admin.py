@@ -1,8 +1,9 @@
-"""Topics, records, configurations, leaders and features as administrators change them.
+"""Administration of topics, records, configurations, leaders and features.
 
-CreateTopics 2-7 (4: defaults by -1, KIP-464; 7: topic id), DeleteTopics 1-6 (6: by id), CreatePartitions 0-3, DeleteRecords
-0-2, DescribeConfigs 1-4, IncrementalAlterConfigs 0-1 (KIP-339), AlterConfigs 0-2, DescribeLogDirs 1-5 (4: sizes of volumes,
-KIP-827; 5: cordoned directories), ElectLeaders 0-2 (1: unclean ones, KIP-460), UpdateFeatures 0-2 (KIP-584; 2: all or none).
+CreateTopics 2-7 (4: defaults by -1, KIP-464; 7: topic id), DeleteTopics 1-6 (6: by id), CreatePartitions 0-3,
+DeleteRecords 0-2, DescribeConfigs 1-4, IncrementalAlterConfigs 0-1 (KIP-339), AlterConfigs 0-2, DescribeLogDirs 1-5 (4:
+sizes of volumes, KIP-827; 5: cordoned directories), ElectLeaders 0-2 (1: unclean ones, KIP-460), UpdateFeatures 0-2
+(KIP-584; 2: all or none).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """The topic created, or why not."""
+    """The created topic, or an error."""
 
     name: str = field(String)
     topic_id: bytes = field(Uuid, since=7)
@@ -76,7 +77,7 @@ class CreatableTopicResult:
 
 @message(api_key=19, versions=(2, 7), flexible_since=5)
 class CreateTopicsResponse(Message):
-    """Which topics were created."""
+    """The created topics."""
 
     throttle_time_ms: int = field(Int32)
     topics: list[CreatableTopicResult] = field(Array(CreatableTopicResult))
@@ -101,7 +102,7 @@ class DeleteTopicsRequest(Message):
 
 @struct
 class DeletableTopicResult:
-    """Whether one topic was deleted."""
+    """The result for one topic."""
 
     name: str | None = field(String, nullable_since=6)
     topic_id: bytes = field(Uuid, since=6)
@@ -111,7 +112,7 @@ class DeletableTopicResult:
 
 @message(api_key=20, versions=(1, 6), flexible_since=4)
 class DeleteTopicsResponse(Message):
-    """Which topics were deleted."""
+    """The deleted topics."""
 
     throttle_time_ms: int = field(Int32)
     responses: list[DeletableTopicResult] = field(Array(DeletableTopicResult))
@@ -126,7 +127,7 @@ class CreatePartitionsAssignment:
 
 @struct
 class CreatePartitionsTopic:
-    """A topic and how many partitions it is to have."""
+    """A topic and its new number of partitions."""
 
     name: str = field(String)
     count: int = field(Int32)  # the new total
@@ -144,7 +145,7 @@ class CreatePartitionsRequest(Message):
 
 @struct
 class CreatePartitionsTopicResult:
-    """Whether one topic was widened."""
+    """The result for one topic."""
 
     name: str = field(String)
     error_code: int = field(Int16)
@@ -153,7 +154,7 @@ class CreatePartitionsTopicResult:
 
 @message(api_key=37, versions=(0, 3), flexible_since=2)
 class CreatePartitionsResponse(Message):
-    """Which topics were widened."""
+    """The topics with new partitions."""
 
     throttle_time_ms: int = field(Int32)
     results: list[CreatePartitionsTopicResult] = field(Array(CreatePartitionsTopicResult))
@@ -161,7 +162,7 @@ class CreatePartitionsResponse(Message):
 
 @struct
 class DeleteRecordsPartition:
-    """A partition and the offset before which its records go; −1 for the high watermark."""
+    """A partition and its new log start; −1 for the high watermark."""
 
     partition_index: int = field(Int32)
     offset: int = field(Int64)
@@ -219,7 +220,7 @@ class DescribeConfigsResource:
 
 @message(api_key=32, versions=(1, 4), flexible_since=4)
 class DescribeConfigsRequest(Message):
-    """Asks for configurations with their sources."""
+    """Requests configurations with their sources."""
 
     resources: list[DescribeConfigsResource] = field(Array(DescribeConfigsResource))
     include_synonyms: bool = field(Bool)
@@ -228,7 +229,7 @@ class DescribeConfigsRequest(Message):
 
 @struct
 class DescribeConfigsSynonym:
-    """A configuration that would hold if the one before it were not set."""
+    """A configuration that applies if the one before it is not set."""
 
     name: str = field(String)
     value: str | None = field(String, nullable_since=0)
@@ -298,7 +299,7 @@ class IncrementalAlterConfigsRequest(Message):
 
 @struct
 class AlterConfigsResourceResponse:
-    """Whether one resource was changed."""
+    """The result for one resource."""
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable_since=0)
@@ -308,7 +309,7 @@ class AlterConfigsResourceResponse:
 
 @message(api_key=44, versions=(0, 1), flexible_since=1)
 class IncrementalAlterConfigsResponse(Message):
-    """Which resources were changed."""
+    """The changed resources."""
 
     throttle_time_ms: int = field(Int32)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
@@ -316,7 +317,7 @@ class IncrementalAlterConfigsResponse(Message):
 
 @struct
 class AlterConfigsRequestConfig:
-    """One configuration as it is to be."""
+    """One new configuration."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"value"})  # it may be a password
 
@@ -326,7 +327,7 @@ class AlterConfigsRequestConfig:
 
 @struct
 class AlterConfigsRequestResource:
-    """All the configurations that a resource is to have."""
+    """All new configurations of a resource."""
 
     resource_type: int = field(Int8)  # as in DescribeConfigs
     resource_name: str = field(String)
@@ -343,7 +344,7 @@ class AlterConfigsRequest(Message):
 
 @message(api_key=33, versions=(0, 2), flexible_since=2)
 class AlterConfigsResponse(Message):
-    """Which resources were changed."""
+    """The changed resources."""
 
     throttle_time_ms: int = field(Int32)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
@@ -406,7 +407,7 @@ class DescribeLogDirsResponse(Message):
 
 @struct
 class ElectLeadersTopic:
-    """Partitions that are to elect."""
+    """Partitions that elect a leader."""
 
     topic: str = field(String)
     partitions: list[int] = field(Array(Int32))
@@ -424,7 +425,7 @@ class ElectLeadersRequest(Message):
 
 @struct
 class PartitionElectionResult:
-    """The outcome for one partition."""
+    """The result for one partition."""
 
     partition_id: int = field(Int32)
     error_code: int = field(Int16)
@@ -433,7 +434,7 @@ class PartitionElectionResult:
 
 @struct
 class ReplicaElectionResult:
-    """The outcomes of one topic."""
+    """The results of one topic."""
 
     topic: str = field(String)
     partition_result: list[PartitionElectionResult] = field(Array(PartitionElectionResult))
@@ -441,7 +442,7 @@ class ReplicaElectionResult:
 
 @message(api_key=43, versions=(0, 2), flexible_since=2)
 class ElectLeadersResponse(Message):
-    """Which leaders were elected."""
+    """The elected leaders."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16, since=1)
@@ -455,9 +456,8 @@ class FeatureUpdateKey:
     feature: str = field(String)
     max_version_level: int = field(Int16)
     allow_downgrade: bool = field(Bool, until=0)
-    upgrade_type: int = field(
-        Int8, since=1, default=1
-    )  # 1 upgrade only, 2 downgrade without loss, 3 downgrade with loss
+    # 1 upgrade only, 2 downgrade without loss, 3 downgrade with loss
+    upgrade_type: int = field(Int8, since=1, default=1)
 
 
 @message(api_key=57, versions=(0, 2), flexible_since=0)
@@ -471,7 +471,7 @@ class UpdateFeaturesRequest(Message):
 
 @struct
 class UpdatableFeatureResult:
-    """Whether one feature was changed."""
+    """The result for one feature."""
 
     feature: str = field(String)
     error_code: int = field(Int16)
@@ -480,7 +480,7 @@ class UpdatableFeatureResult:
 
 @message(api_key=57, versions=(0, 2), flexible_since=0)
 class UpdateFeaturesResponse(Message):
-    """Whether the features were changed: from version 2 all or none."""
+    """The changed features: from version 2 all or none."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -490,7 +490,7 @@ class UpdateFeaturesResponse(Message):
 
 @message(api_key=74, versions=(0, 1), flexible_since=0)
 class ListConfigResourcesRequest(Message):
-    """Asks for the names of resources that have configurations. Version 0 asks for client metrics only (KIP-1142)."""
+    """Requests the names of resources with configurations. Version 0: client metrics only (KIP-1142)."""
 
     resource_types: list[int] = field(Array(Int8), since=1)  # empty: all types
 
@@ -505,7 +505,7 @@ class ListedConfigResource:
 
 @message(api_key=74, versions=(0, 1), flexible_since=0)
 class ListConfigResourcesResponse(Message):
-    """The resources of the types asked for."""
+    """The resources of the requested types."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

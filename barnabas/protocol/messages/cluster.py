@@ -15,7 +15,7 @@ from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, Strin
 
 @struct
 class BrokerState:
-    """A member of the wanted ISR, in the life in which the leader saw it fetch."""
+    """A member of the requested ISR, with the broker epoch that the leader saw."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)  # −1: not checked
@@ -23,7 +23,7 @@ class BrokerState:
 
 @struct
 class AlterPartitionRequestPartition:
-    """The ISR that the leader of a partition wants."""
+    """The ISR that the leader of a partition requests."""
 
     partition_index: int = field(Int32)
     leader_epoch: int = field(Int32)
@@ -43,7 +43,7 @@ class AlterPartitionRequestTopic:
 
 @message(api_key=56, versions=(2, 3), flexible_since=0)
 class AlterPartitionRequest(Message):
-    """A leader asks for other in-sync replicas."""
+    """A leader requests another ISR."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)
@@ -52,7 +52,7 @@ class AlterPartitionRequest(Message):
 
 @struct
 class AlterPartitionResponsePartition:
-    """The partition as it is now."""
+    """The present state of the partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -73,19 +73,19 @@ class AlterPartitionResponseTopic:
 
 @message(api_key=56, versions=(2, 3), flexible_since=0)
 class AlterPartitionResponse(Message):
-    """Which partitions were changed."""
+    """The changed partitions."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
     topics: list[AlterPartitionResponseTopic] = field(Array(AlterPartitionResponseTopic))
 
 
-# -- the life of a broker ----------------------------------------------------------------------------------------------
+# -- registration and heartbeats ------------------------------------------------------------------------------------------
 
 
 @struct
 class RegistrationListener:
-    """Where a node listens."""
+    """Address of a node."""
 
     name: str = field(String)
     host: str = field(String)
@@ -143,7 +143,7 @@ class BrokerHeartbeatRequest(Message):
 
 @message(api_key=63, versions=(0, 2), flexible_since=0)
 class BrokerHeartbeatResponse(Message):
-    """What the controller holds of the broker."""
+    """The controller's view of the broker."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -154,14 +154,14 @@ class BrokerHeartbeatResponse(Message):
 
 @message(api_key=64, versions=(0, 0), flexible_since=0)
 class UnregisterBrokerRequest(Message):
-    """An administrator removes a broker that will not come back."""
+    """Removes a broker that will not return."""
 
     broker_id: int = field(Int32)
 
 
 @message(api_key=64, versions=(0, 0), flexible_since=0)
 class UnregisterBrokerResponse(Message):
-    """Whether the broker was removed."""
+    """The result of a removal."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -181,7 +181,7 @@ class ControllerRegistrationRequest(Message):
 
 @message(api_key=70, versions=(0, 0), flexible_since=0)
 class ControllerRegistrationResponse(Message):
-    """Whether the controller is registered."""
+    """The result of a registration."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -229,7 +229,7 @@ class AssignReplicasToDirsRequestTopic:
 
 @struct
 class AssignReplicasToDirsRequestDirectory:
-    """What lies in one directory."""
+    """Replicas of one directory."""
 
     id: bytes = field(Uuid)
     topics: list[AssignReplicasToDirsRequestTopic] = field(Array(AssignReplicasToDirsRequestTopic))
@@ -246,7 +246,7 @@ class AssignReplicasToDirsRequest(Message):
 
 @struct
 class AssignReplicasToDirsResponsePartition:
-    """Whether one partition was noted."""
+    """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -262,7 +262,7 @@ class AssignReplicasToDirsResponseTopic:
 
 @struct
 class AssignReplicasToDirsResponseDirectory:
-    """What was noted for one directory."""
+    """The results for one directory."""
 
     id: bytes = field(Uuid)
     topics: list[AssignReplicasToDirsResponseTopic] = field(Array(AssignReplicasToDirsResponseTopic))
@@ -270,7 +270,7 @@ class AssignReplicasToDirsResponseDirectory:
 
 @message(api_key=73, versions=(0, 0), flexible_since=0)
 class AssignReplicasToDirsResponse(Message):
-    """Which replicas were noted."""
+    """The results for all replicas."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

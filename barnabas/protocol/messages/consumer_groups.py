@@ -56,7 +56,7 @@ class ConsumerGroupHeartbeatResponse(Message):
 
 @message(api_key=69, versions=(0, 1), flexible_since=0)
 class ConsumerGroupDescribeRequest(Message):
-    """Asks for the state and the members of groups."""
+    """Requests state and members of groups."""
 
     group_ids: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Bool)
@@ -64,7 +64,7 @@ class ConsumerGroupDescribeRequest(Message):
 
 @struct
 class DescribedTopicPartitions:
-    """Partitions of one topic, by both its names."""
+    """Partitions of one topic, by name and id."""
 
     topic_id: bytes = field(Uuid)
     topic_name: str = field(String)
@@ -73,7 +73,7 @@ class DescribedTopicPartitions:
 
 @struct
 class DescribedAssignment:
-    """What a member has, or shall have."""
+    """A current or target assignment."""
 
     topic_partitions: list[DescribedTopicPartitions] = field(Array(DescribedTopicPartitions))
 
@@ -98,7 +98,7 @@ class ConsumerGroupMember:
 
 @struct
 class ConsumerGroupDescribedGroup:
-    """A group, or why it is not described."""
+    """A group, or an error."""
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable_since=0, default=None)

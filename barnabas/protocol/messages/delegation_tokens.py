@@ -20,7 +20,7 @@ class TokenPrincipal:
 
 @message(api_key=38, versions=(1, 3), flexible_since=2)
 class CreateDelegationTokenRequest(Message):
-    """Makes a token. Without an owner it is the requester."""
+    """Creates a token. The default owner is the requester."""
 
     owner_principal_type: str | None = field(String, since=3, nullable_since=3)
     owner_principal_name: str | None = field(String, since=3, nullable_since=3)
@@ -49,7 +49,7 @@ class CreateDelegationTokenResponse(Message):
 
 @message(api_key=39, versions=(1, 2), flexible_since=2)
 class RenewDelegationTokenRequest(Message):
-    """Moves the expiry of a token."""
+    """Extends the expiry of a token."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
 
@@ -68,7 +68,7 @@ class RenewDelegationTokenResponse(Message):
 
 @message(api_key=40, versions=(1, 2), flexible_since=2)
 class ExpireDelegationTokenRequest(Message):
-    """Lets a token expire sooner, or at once."""
+    """Expires a token sooner, or at once."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
 
@@ -87,7 +87,7 @@ class ExpireDelegationTokenResponse(Message):
 
 @message(api_key=41, versions=(1, 3), flexible_since=2)
 class DescribeDelegationTokenRequest(Message):
-    """Asks for tokens."""
+    """Requests tokens."""
 
     owners: list[TokenPrincipal] | None = field(Array(TokenPrincipal), nullable_since=0)  # None: of all owners
 

@@ -8,7 +8,7 @@ from barnabas.protocol.wire import Bool, Bytes, Int16, String
 
 @record(versions=(0, 0), flexible_since=0)
 class DefaultPrincipalData(RecordMessage):
-    """A principal, behind its version (`encode_versioned`)."""
+    """A principal, after its version (`encode_versioned`)."""
 
     type: str = field(String)
     name: str = field(String)
@@ -17,7 +17,7 @@ class DefaultPrincipalData(RecordMessage):
 
 @message(api_key=58, versions=(0, 0), flexible_since=0)
 class EnvelopeRequest(Message):
-    """A request with its header; who sent it, and from which address (4 or 16 bytes)."""
+    """A request with its header, its principal and its address (4 or 16 bytes)."""
 
     request_data: bytes = field(Bytes)
     request_principal: bytes | None = field(Bytes, nullable_since=0)
@@ -26,7 +26,7 @@ class EnvelopeRequest(Message):
 
 @message(api_key=58, versions=(0, 0), flexible_since=0)
 class EnvelopeResponse(Message):
-    """The answer to the request inside with its header, or why that request was not handled."""
+    """The response to the forwarded request with its header, or an error."""
 
     response_data: bytes | None = field(Bytes, nullable_since=0, default=None)
     error_code: int = field(Int16)

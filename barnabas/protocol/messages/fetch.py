@@ -17,7 +17,7 @@ INT64_MAX = 2**63 - 1
 
 @struct
 class ReplicaState:
-    """Which replica is asking, and in which life of its broker (KIP-903)."""
+    """The replica and its broker epoch (KIP-903)."""
 
     replica_id: int = field(Int32, default=-1)
     replica_epoch: int = field(Int64, default=-1)
@@ -25,7 +25,7 @@ class ReplicaState:
 
 @struct
 class FetchPartition:
-    """What is wanted of one partition."""
+    """Position and limits of one partition."""
 
     partition: int = field(Int32)
     current_leader_epoch: int = field(Int32, since=9, default=-1)  # −1: not checked
@@ -39,7 +39,7 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
-    """What is wanted of one topic: by name, from version 13 by id."""
+    """Partitions of one topic: by name, from version 13 by id."""
 
     topic: str = field(String, until=12)
     topic_id: bytes = field(Uuid, since=13)
@@ -57,7 +57,7 @@ class ForgottenTopic:
 
 @message(api_key=1, versions=(4, 18), flexible_since=12)
 class FetchRequest(Message):
-    """Asks for batches, by topic and partition: from clients, followers and Raft voters."""
+    """Requests batches, by topic and partition: from clients, followers and Raft voters."""
 
     cluster_id: str | None = field(String, since=12, nullable_since=12, default=None, tag=0)  # from Raft voters only
     replica_id: int = field(Int32, until=14, default=-1)  # −1 from a consumer
@@ -125,7 +125,7 @@ class PartitionData:
 
 @struct
 class FetchableTopicResponse:
-    """What there is of one topic."""
+    """Partitions of one topic."""
 
     topic: str = field(String, until=12)
     topic_id: bytes = field(Uuid, since=13)
@@ -134,7 +134,7 @@ class FetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """Where a leader named in the response listens (KIP-951)."""
+    """Address of a leader named in the response (KIP-951)."""
 
     node_id: int = field(Int32)
     host: str = field(String)
@@ -144,7 +144,7 @@ class NodeEndpoint:
 
 @message(api_key=1, versions=(4, 18), flexible_since=12)
 class FetchResponse(Message):
-    """Batches by topic and partition; an incremental session carries only partitions with news."""
+    """Batches by topic and partition; an incremental session carries only changed partitions."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16, since=7)

@@ -1,10 +1,9 @@
-"""Consumer groups of the classic protocol, their offsets, and the finding of coordinators.
+"""Classic consumer groups, their offsets, and coordinator discovery.
 
 FindCoordinator 0-6 (4: many keys, KIP-699), JoinGroup 0-9 (4: MEMBER_ID_REQUIRED, KIP-394; 5: static members, KIP-345),
-SyncGroup 0-5 (5: protocol checked, KIP-559), Heartbeat 0-4, LeaveGroup 0-5 (3: many members), DescribeGroups 0-6, ListGroups
-0-5, DeleteGroups 0-2, OffsetCommit 2-10 and OffsetFetch 1-10 (10: topic ids, KIP-848), OffsetDelete 0 (KIP-496).
-Also what members tell each other through JoinGroup and SyncGroup: ConsumerProtocolSubscription and -Assignment, behind a
-two-byte version.
+SyncGroup 0-5 (5: protocol checked, KIP-559), Heartbeat 0-4, LeaveGroup 0-5 (3: many members), DescribeGroups 0-6,
+ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 2-10 and OffsetFetch 1-10 (10: topic ids, KIP-848), OffsetDelete 0
+(KIP-496). Also the members' data in JoinGroup and SyncGroup, after a two-byte version.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ INT32_MIN = -(2**31)
 
 @message(api_key=10, versions=(0, 6), flexible_since=3)
 class FindCoordinatorRequest(Message):
-    """Asks which broker coordinates a group or a transactional id."""
+    """Requests the coordinator of groups or transactional ids."""
 
     key: str = field(String, until=3)
     key_type: int = field(Int8, since=1)  # 0 group, 1 transactional id, 2 share group
@@ -26,7 +25,7 @@ class FindCoordinatorRequest(Message):
 
 @struct
 class Coordinator:
-    """The coordinator of one key, or why there is none."""
+    """The coordinator of one key, or an error."""
 
     key: str = field(String)
     node_id: int = field(Int32)
@@ -97,7 +96,7 @@ class JoinGroupResponse(Message):
 
 @struct
 class SyncGroupRequestAssignment:
-    """What one member is to have."""
+    """The assignment of one member."""
 
     member_id: str = field(String)
     assignment: bytes = field(Bytes)
@@ -165,7 +164,7 @@ class LeaveGroupRequest(Message):
 
 @struct
 class MemberResponse:
-    """Whether one member left."""
+    """The result for one member."""
 
     member_id: str = field(String)
     group_instance_id: str | None = field(String, nullable_since=0)
@@ -174,7 +173,7 @@ class MemberResponse:
 
 @message(api_key=13, versions=(0, 5), flexible_since=4)
 class LeaveGroupResponse(Message):
-    """Which members left."""
+    """The result of a leave."""
 
     throttle_time_ms: int = field(Int32, since=1)
     error_code: int = field(Int16)
@@ -183,7 +182,7 @@ class LeaveGroupResponse(Message):
 
 @message(api_key=15, versions=(0, 6), flexible_since=5)
 class DescribeGroupsRequest(Message):
-    """Asks for groups with their members."""
+    """Requests groups with their members."""
 
     groups: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Bool, since=3)
@@ -233,7 +232,7 @@ class ListGroupsRequest(Message):
 
 @struct
 class ListedGroup:
-    """A group in short."""
+    """Summary of a group."""
 
     group_id: str = field(String)
     protocol_type: str = field(String)
@@ -259,7 +258,7 @@ class DeleteGroupsRequest(Message):
 
 @struct
 class DeletableGroupResult:
-    """Whether one group was deleted."""
+    """The result for one group."""
 
     group_id: str = field(String)
     error_code: int = field(Int16)
@@ -267,7 +266,7 @@ class DeletableGroupResult:
 
 @message(api_key=42, versions=(0, 2), flexible_since=2)
 class DeleteGroupsResponse(Message):
-    """Which groups were deleted."""
+    """The deleted groups."""
 
     throttle_time_ms: int = field(Int32)
     results: list[DeletableGroupResult] = field(Array(DeletableGroupResult))
@@ -294,7 +293,7 @@ class OffsetCommitRequestTopic:
 
 @message(api_key=8, versions=(2, 10), flexible_since=8)
 class OffsetCommitRequest(Message):
-    """Commits offsets, by a member of the generation or by anyone while the group is empty."""
+    """Commits offsets: a member of the generation, or anyone while the group is empty."""
 
     group_id: str = field(String)
     generation_id_or_member_epoch: int = field(Int32, default=-1)
@@ -306,7 +305,7 @@ class OffsetCommitRequest(Message):
 
 @struct
 class OffsetCommitResponsePartition:
-    """Whether the offset of one partition was committed."""
+    """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -314,7 +313,7 @@ class OffsetCommitResponsePartition:
 
 @struct
 class OffsetCommitResponseTopic:
-    """Which offsets of one topic were committed."""
+    """The results of one topic."""
 
     name: str = field(String, until=9)
     topic_id: bytes = field(Uuid, since=10)
@@ -323,7 +322,7 @@ class OffsetCommitResponseTopic:
 
 @message(api_key=8, versions=(2, 10), flexible_since=8)
 class OffsetCommitResponse(Message):
-    """Which offsets were committed."""
+    """The results of a commit."""
 
     throttle_time_ms: int = field(Int32, since=3)
     topics: list[OffsetCommitResponseTopic] = field(Array(OffsetCommitResponseTopic))
@@ -358,7 +357,7 @@ class OffsetFetchRequestGroup:
 
 @message(api_key=9, versions=(1, 10), flexible_since=6)
 class OffsetFetchRequest(Message):
-    """Asks for committed offsets, up to version 7 of one group; null topics means all."""
+    """Requests committed offsets, up to version 7 of one group; null topics means all."""
 
     group_id: str = field(String, until=7)
     topics: list[OffsetFetchRequestTopic] | None = field(Array(OffsetFetchRequestTopic), until=7, nullable_since=2)
@@ -368,7 +367,7 @@ class OffsetFetchRequest(Message):
 
 @struct
 class OffsetFetchResponsePartition:
-    """The committed offset of one partition, up to version 7; −1 if there is none."""
+    """The committed offset of one partition, up to version 7; −1 without one."""
 
     partition_index: int = field(Int32)
     committed_offset: int = field(Int64)
@@ -387,7 +386,7 @@ class OffsetFetchResponseTopic:
 
 @struct
 class OffsetFetchResponsePartitions:
-    """The committed offset of one partition, from version 8; −1 if there is none."""
+    """The committed offset of one partition, from version 8; −1 without one."""
 
     partition_index: int = field(Int32)
     committed_offset: int = field(Int64)
@@ -449,7 +448,7 @@ class OffsetDeleteRequest(Message):
 
 @struct
 class OffsetDeleteResponsePartition:
-    """Whether one offset was deleted."""
+    """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -457,7 +456,7 @@ class OffsetDeleteResponsePartition:
 
 @struct
 class OffsetDeleteResponseTopic:
-    """Which offsets of one topic were deleted."""
+    """The results of one topic."""
 
     name: str = field(String)
     partitions: list[OffsetDeleteResponsePartition] = field(Array(OffsetDeleteResponsePartition))
@@ -465,7 +464,7 @@ class OffsetDeleteResponseTopic:
 
 @message(api_key=47, versions=(0, 0))
 class OffsetDeleteResponse(Message):
-    """Which offsets were deleted."""
+    """The results of a deletion."""
 
     error_code: int = field(Int16)
     throttle_time_ms: int = field(Int32)
@@ -482,7 +481,7 @@ class TopicPartition:
 
 @record(versions=(0, 3))
 class ConsumerProtocolSubscription(RecordMessage):
-    """What a consumer wants, as metadata in JoinGroup."""
+    """Subscription of a consumer, as metadata in JoinGroup."""
 
     topics: list[str] = field(Array(String))
     user_data: bytes | None = field(Bytes, nullable_since=0, default=None)
@@ -493,7 +492,7 @@ class ConsumerProtocolSubscription(RecordMessage):
 
 @record(versions=(0, 3))
 class ConsumerProtocolAssignment(RecordMessage):
-    """What a consumer is given, as assignment in SyncGroup."""
+    """Assignment of a consumer, in SyncGroup."""
 
     assigned_partitions: list[TopicPartition] = field(Array(TopicPartition))
     user_data: bytes | None = field(Bytes, nullable_since=0, default=None)
@@ -501,7 +500,7 @@ class ConsumerProtocolAssignment(RecordMessage):
 
 @record(versions=(0, 1))
 class StickyUserData(RecordMessage):
-    """The previous assignment of a "sticky" member, as user data of its subscription. It has no version: readers try each format."""
+    """Previous assignment of a "sticky" member, as user data. It has no version: readers try each format."""
 
     previous_assignment: list[TopicPartition] = field(Array(TopicPartition))
     generation_id: int = field(Int32, since=1, default=-1)
@@ -509,6 +508,6 @@ class StickyUserData(RecordMessage):
 
 @record(versions=(0, 0))
 class CooperativeStickyUserData(RecordMessage):
-    """The generation of the owned partitions of a "cooperative-sticky" member. It has no version either."""
+    """Generation of a "cooperative-sticky" member's owned partitions; without version."""
 
     generation_id: int = field(Int32, default=-1)

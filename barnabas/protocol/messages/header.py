@@ -1,7 +1,4 @@
-"""Headers of requests and responses.
-
-Which version goes with which request: `registry.request_header_version` and `response_header_version`.
-"""
+"""Request and response headers; `registry` maps requests to header versions."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from barnabas.protocol.wire import Int16, Int32, String
 
 @message(versions=(0, 2), flexible_since=2)
 class RequestHeader(Message):
-    """The header of every request. Its client id keeps the classic length: every broker must be able to read it."""
+    """Its client id keeps the classic length: every broker must be able to read it."""
 
     request_api_key: int = field(Int16)
     request_api_version: int = field(Int16)
@@ -21,6 +18,6 @@ class RequestHeader(Message):
 
 @message(versions=(0, 1), flexible_since=1)
 class ResponseHeader(Message):
-    """The header of every response."""
+    """Header of every response."""
 
     correlation_id: int = field(Int32)

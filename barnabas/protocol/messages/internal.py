@@ -1,9 +1,7 @@
-"""Records of the broker's own topics, as Kafka lays them out.
+"""Records of internal topics and control records, in Kafka's layout.
 
-`__transaction_state` and `__consumer_offsets` (classic groups, consumer groups of KIP-848, offsets): keys behind the number of their type, values behind their version, both by
-`encode_versioned` and `decode_versioned`. Control records: EndTxnMarker behind its version; those of Raft logs
-(LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord) without prefix, by `encode` and `decode`,
-and with their version as a field.
+Keys have the number of their type before them, values their version (`encode_versioned`). Control records of Raft logs
+have no prefix, but their version as a field.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ class GroupMetadataKey(RecordMessage):
 
 @struct
 class MemberMetadata:
-    """A member of the group as it is stored."""
+    """A stored member."""
 
     member_id: str = field(String)
     group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
@@ -89,7 +87,7 @@ class MemberMetadata:
 
 @record(versions=(0, 4), flexible_since=4)
 class GroupMetadataValue(RecordMessage):
-    """A classic group as it is stored after each rebalance."""
+    """A classic group after a rebalance."""
 
     protocol_type: str = field(String)
     generation: int = field(Int32)  # 0 before the first one
@@ -170,7 +168,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(RecordMessage):
 
 @record(versions=(0, 0), flexible_since=0)
 class ConsumerGroupTargetAssignmentMetadataValue(RecordMessage):
-    """For which group epoch the target was computed, and when (KIP-1263)."""
+    """Group epoch and time of the target assignment (KIP-1263)."""
 
     assignment_epoch: int = field(Int32)
     assignment_timestamp: int = field(Int64, default=0, tag=0)
@@ -194,7 +192,7 @@ class TargetTopicPartitions:
 
 @record(versions=(0, 0), flexible_since=0)
 class ConsumerGroupTargetAssignmentMemberValue(RecordMessage):
-    """What one member shall have."""
+    """Target assignment of one member."""
 
     topic_partitions: list[TargetTopicPartitions] = field(Array(TargetTopicPartitions))
 
@@ -229,7 +227,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(RecordMessage):
 
 @record(versions=(0, 0), prefix=16)
 class ConsumerGroupRegularExpressionKey(RecordMessage):
-    """Key of a regular expression that members subscribe by."""
+    """Key of a subscribed regular expression."""
 
     group_id: str = field(String)
     regular_expression: str = field(String)
@@ -261,7 +259,7 @@ class Voter:
 
 @record(versions=(0, 1), flexible_since=0)
 class LeaderChangeMessage(RecordMessage):
-    """First record of a leader's term in a Raft log."""
+    """First record of a leader's epoch in a Raft log."""
 
     version: int = field(Int16)
     leader_id: int = field(Int32)

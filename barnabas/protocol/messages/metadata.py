@@ -1,8 +1,5 @@
-"""What a client learns first: versions and features, brokers, topics and their leaders.
-
-ApiVersions 0-4, Metadata 0-13, DescribeCluster 0-2, DescribeTopicPartitions 0.
-Follows KIP-35 and KIP-511 (ApiVersions), KIP-584 (features), KIP-516 (topic ids), KIP-700 (DescribeCluster), KIP-966
-(DescribeTopicPartitions).
+"""Discovery: ApiVersions 0-4 (KIP-35, KIP-511, KIP-584), Metadata 0-13 (KIP-516), DescribeCluster 0-2 (KIP-700),
+DescribeTopicPartitions 0 (KIP-966).
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ INT32_MIN = -(2**31)
 
 @message(api_key=18, versions=(0, 4), flexible_since=3)
 class ApiVersionsRequest(Message):
-    """Requests the API versions of a broker. The first request of nearly every client."""
+    """Requests the API versions of a broker: the first request of nearly every client."""
 
     client_software_name: str = field(String, since=3)
     client_software_version: str = field(String, since=3)
@@ -23,7 +20,7 @@ class ApiVersionsRequest(Message):
 
 @struct
 class ApiVersion:
-    """The versions served of one RPC."""
+    """Served versions of one RPC."""
 
     api_key: int = field(Int16)
     min_version: int = field(Int16)
@@ -32,7 +29,7 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """The levels of one feature that this broker supports."""
+    """Supported levels of one feature."""
 
     name: str = field(String)
     min_version: int = field(Int16)
@@ -41,7 +38,7 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
-    """The level of one feature that the cluster runs."""
+    """Finalized level of one feature."""
 
     name: str = field(String)
     max_version_level: int = field(Int16)
@@ -73,7 +70,7 @@ class MetadataRequestTopic:
 
 @message(api_key=3, versions=(0, 13), flexible_since=9)
 class MetadataRequest(Message):
-    """Asks for brokers and topics; null topics means all, as an empty list does in version 0."""
+    """Requests brokers and topics; null topics means all, as an empty list does in version 0."""
 
     topics: list[MetadataRequestTopic] | None = field(Array(MetadataRequestTopic), nullable_since=1)
     allow_auto_topic_creation: bool = field(Bool, since=4, default=True)
@@ -106,7 +103,7 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """A topic with its partitions, or why it has none."""
+    """A topic with its partitions, or an error."""
 
     error_code: int = field(Int16)
     name: str | None = field(String, nullable_since=12)  # null if the requested id is unknown
@@ -133,7 +130,7 @@ class MetadataResponse(Message):
 
 @message(api_key=60, versions=(0, 2), flexible_since=0)
 class DescribeClusterRequest(Message):
-    """Asks for the brokers or the controllers, without topics (KIP-700)."""
+    """Requests the brokers or the controllers, without topics (KIP-700)."""
 
     include_cluster_authorized_operations: bool = field(Bool)
     endpoint_type: int = field(Int8, since=1, default=1)  # 1 brokers, 2 controllers
@@ -174,7 +171,7 @@ class TopicRequest:
 
 @struct
 class Cursor:
-    """Where a page begins: the first topic and partition on it."""
+    """First topic and partition of a page."""
 
     topic_name: str = field(String)
     partition_index: int = field(Int32)
@@ -182,7 +179,7 @@ class Cursor:
 
 @message(api_key=75, versions=(0, 0), flexible_since=0)
 class DescribeTopicPartitionsRequest(Message):
-    """Asks for topics page by page (KIP-966)."""
+    """Requests topics page by page (KIP-966)."""
 
     topics: list[TopicRequest] = field(Array(TopicRequest))
     response_partition_limit: int = field(Int32, default=2000)
@@ -191,7 +188,7 @@ class DescribeTopicPartitionsRequest(Message):
 
 @struct
 class DescribeTopicPartitionsResponsePartition:
-    """Leader and replicas of one partition, with those that may lead without being in sync."""
+    """Leader and replicas of one partition, with the eligible leader replicas."""
 
     error_code: int = field(Int16)
     partition_index: int = field(Int32)
@@ -206,7 +203,7 @@ class DescribeTopicPartitionsResponsePartition:
 
 @struct
 class DescribeTopicPartitionsResponseTopic:
-    """A topic with those of its partitions that the page holds."""
+    """A topic with its partitions on the page."""
 
     error_code: int = field(Int16)
     name: str | None = field(String, nullable_since=0)

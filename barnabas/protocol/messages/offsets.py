@@ -29,7 +29,7 @@ class ListOffsetsTopic:
 
 @message(api_key=2, versions=(1, 11), flexible_since=6)
 class ListOffsetsRequest(Message):
-    """Asks for offsets by timestamp."""
+    """Requests offsets by timestamp."""
 
     replica_id: int = field(Int32)  # −1 from a consumer
     isolation_level: int = field(Int8, since=2)  # 0 read_uncommitted, 1 read_committed
@@ -39,7 +39,7 @@ class ListOffsetsRequest(Message):
 
 @struct
 class ListOffsetsPartitionResponse:
-    """The first record at or after the timestamp; −1 if there is none."""
+    """The first record at or after the timestamp; −1 without one."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -101,7 +101,7 @@ class EpochEndOffset:
 
 @struct
 class OffsetForLeaderTopicResult:
-    """Where the epochs of one topic end."""
+    """The epoch end offsets of one topic."""
 
     topic: str = field(String)
     partitions: list[EpochEndOffset] = field(Array(EpochEndOffset))
@@ -109,7 +109,7 @@ class OffsetForLeaderTopicResult:
 
 @message(api_key=23, versions=(2, 4), flexible_since=4)
 class OffsetForLeaderEpochResponse(Message):
-    """Where the epochs end."""
+    """The epoch end offsets."""
 
     throttle_time_ms: int = field(Int32)
     topics: list[OffsetForLeaderTopicResult] = field(Array(OffsetForLeaderTopicResult))

@@ -1,7 +1,6 @@
-"""Produce 3-13.
-
-Version 8 tells which records were refused (KIP-467), 10 names the new leader (KIP-951), 12 adds the partitions to the
-transaction (KIP-890), 13 goes by topic id (KIP-516). Versions 0-2 are advertised (KAFKA-18659) but not served.
+"""Produce 3-13 (8: rejected records, KIP-467; 10: new leader, KIP-951; 12: adds to the transaction, KIP-890; 13: topic
+ids).
+Versions 0-2 are advertised (KAFKA-18659) but not served.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class ProduceRequest(Message):
 
 @struct
 class BatchIndexAndErrorMessage:
-    """A record that made the broker refuse its batch (KIP-467)."""
+    """A record that caused the rejection of its batch (KIP-467)."""
 
     batch_index: int = field(Int32)
     batch_index_error_message: str | None = field(String, nullable_since=0, default=None)
@@ -56,7 +55,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionProduceResponse:
-    """The outcome for one partition."""
+    """The result for one partition."""
 
     index: int = field(Int32)
     error_code: int = field(Int16)
@@ -70,7 +69,7 @@ class PartitionProduceResponse:
 
 @struct
 class TopicProduceResponse:
-    """The outcome for one topic."""
+    """The results for one topic."""
 
     name: str = field(String, until=12)
     topic_id: bytes = field(Uuid, since=13)
@@ -79,7 +78,7 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
-    """Where a leader named in the response listens (KIP-951)."""
+    """Address of a leader named in the response (KIP-951)."""
 
     node_id: int = field(Int32)
     host: str = field(String)
@@ -89,7 +88,7 @@ class NodeEndpoint:
 
 @message(api_key=0, versions=(3, 13), flexible_since=9)
 class ProduceResponse(Message):
-    """Where the batches went, or why not."""
+    """The results for all batches."""
 
     responses: list[TopicProduceResponse] = field(Array(TopicProduceResponse))
     throttle_time_ms: int = field(Int32)

@@ -1,10 +1,8 @@
-"""The metadata quorum: Raft over `__cluster_metadata` between controllers, and what others may ask about it.
+"""Metadata quorum: Raft over `__cluster_metadata`, the only topic of these messages; Fetch replicates the log.
 
-Vote 0-2 (1: directory ids, KIP-853; 2: pre-vote, KIP-996), BeginQuorumEpoch 0-1 and EndQuorumEpoch 0-1 (1: directory ids and
-endpoints), DescribeQuorum 0-2 (1: times of fetches, KIP-836; 2: nodes), FetchSnapshot 0-1 (KIP-630; 1: directory id). The log itself is
-replicated by Fetch.
-
-Every message could speak of several topics and partitions; there is one, `__cluster_metadata-0`.
+Vote 0-2 (1: directory ids, KIP-853; 2: pre-vote, KIP-996), BeginQuorumEpoch 0-1 and EndQuorumEpoch 0-1 (1: directory
+ids and endpoints), DescribeQuorum 0-2 (1: times of fetches, KIP-836; 2: nodes), FetchSnapshot 0-1 (KIP-630; 1:
+directory id).
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ INT32_MAX = 2**31 - 1
 
 @struct
 class NodeEndpoint:
-    """Where a leader named in the response listens for controllers."""
+    """Controller address of a leader named in the response."""
 
     node_id: int = field(Int32)
     host: str = field(String)
@@ -27,7 +25,7 @@ class NodeEndpoint:
 
 @struct
 class LeaderEndpoint:
-    """Where the leader that sends the request listens, by listener."""
+    """Address of the leader that sends the request, by listener."""
 
     name: str = field(String)
     host: str = field(String)
@@ -61,7 +59,7 @@ class VoteRequestTopic:
 
 @message(api_key=52, versions=(0, 2), flexible_since=0)
 class VoteRequest(Message):
-    """A candidate asks a voter for its vote, or whether it would get it."""
+    """A candidate requests a voter's vote or pre-vote."""
 
     cluster_id: str | None = field(String, nullable_since=0, default=None)
     voter_id: int = field(Int32, since=1, default=-1)  # of the voter asked
@@ -119,7 +117,7 @@ class BeginQuorumEpochRequestTopic:
 
 @message(api_key=53, versions=(0, 1), flexible_since=1)
 class BeginQuorumEpochRequest(Message):
-    """A new leader tells a voter that it leads."""
+    """A new leader announces itself to a voter."""
 
     cluster_id: str | None = field(String, nullable_since=0, default=None)
     voter_id: int = field(Int32, since=1, default=-1)  # of the voter told
@@ -129,7 +127,7 @@ class BeginQuorumEpochRequest(Message):
 
 @struct
 class QuorumEpochPartition:
-    """Which leader and epoch the voter knows: of answers to BeginQuorumEpoch and EndQuorumEpoch."""
+    """Leader and epoch known to the voter, for BeginQuorumEpoch and EndQuorumEpoch."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -147,7 +145,7 @@ class QuorumEpochTopic:
 
 @message(api_key=53, versions=(0, 1), flexible_since=1)
 class BeginQuorumEpochResponse(Message):
-    """Whether the voter follows."""
+    """Response of a voter to a new leader."""
 
     error_code: int = field(Int16)
     topics: list[QuorumEpochTopic] = field(Array(QuorumEpochTopic))
@@ -164,7 +162,7 @@ class PreferredCandidate:
 
 @struct
 class EndQuorumEpochRequestPartition:
-    """The leader that resigns, and its preferred successors: the voters with the longest logs first."""
+    """The resigning leader and its preferred successors: the voters with the longest logs first."""
 
     partition_index: int = field(Int32)
     leader_id: int = field(Int32)
@@ -183,7 +181,7 @@ class EndQuorumEpochRequestTopic:
 
 @message(api_key=54, versions=(0, 1), flexible_since=1)
 class EndQuorumEpochRequest(Message):
-    """A leader that stops tells the voters that it resigns."""
+    """A stopping leader resigns."""
 
     cluster_id: str | None = field(String, nullable_since=0, default=None)
     topics: list[EndQuorumEpochRequestTopic] = field(Array(EndQuorumEpochRequestTopic))
@@ -192,7 +190,7 @@ class EndQuorumEpochRequest(Message):
 
 @message(api_key=54, versions=(0, 1), flexible_since=1)
 class EndQuorumEpochResponse(Message):
-    """Whether the voter took note."""
+    """Response of a voter to a resignation."""
 
     error_code: int = field(Int16)
     topics: list[QuorumEpochTopic] = field(Array(QuorumEpochTopic))
@@ -219,7 +217,7 @@ class DescribeQuorumRequestTopic:
 
 @message(api_key=55, versions=(0, 2), flexible_since=0)
 class DescribeQuorumRequest(Message):
-    """Asks the leader for the state of the quorum."""
+    """Requests the state of the quorum from the leader."""
 
     topics: list[DescribeQuorumRequestTopic] = field(Array(DescribeQuorumRequestTopic))
 
@@ -259,7 +257,7 @@ class DescribeQuorumResponseTopic:
 
 @struct
 class QuorumListener:
-    """Where a controller listens."""
+    """Address of a controller."""
 
     name: str = field(String)
     host: str = field(String)
@@ -316,7 +314,7 @@ class FetchSnapshotRequestTopic:
 
 @message(api_key=59, versions=(0, 1), flexible_since=0)
 class FetchSnapshotRequest(Message):
-    """Asks the leader for bytes of a snapshot."""
+    """Requests bytes of a snapshot from the leader."""
 
     cluster_id: str | None = field(String, nullable_since=0, default=None, tag=0)
     replica_id: int = field(Int32, default=-1)

@@ -17,7 +17,7 @@ class QuotaComponent:
 
 @message(api_key=48, versions=(0, 1), flexible_since=1)
 class DescribeClientQuotasRequest(Message):
-    """Asks for the quotas of the entities that match all components."""
+    """Requests the quotas of entities that match all components."""
 
     components: list[QuotaComponent] = field(Array(QuotaComponent))
     strict: bool = field(Bool)  # without entities that have a type that no component names
@@ -49,7 +49,7 @@ class DescribedQuota:
 
 @message(api_key=48, versions=(0, 1), flexible_since=1)
 class DescribeClientQuotasResponse(Message):
-    """The entities that match; None with an error."""
+    """The matching entities; None with an error."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -84,7 +84,7 @@ class QuotaAlteration:
 
 @message(api_key=49, versions=(0, 1), flexible_since=1)
 class AlterClientQuotasRequest(Message):
-    """Changes quotas of entities; each entity separately, all of its changes or none."""
+    """Changes quotas; each entity separately, all of its changes or none."""
 
     entries: list[QuotaAlteration] = field(Array(QuotaAlteration))
     validate_only: bool = field(Bool)

@@ -1,7 +1,4 @@
-"""Moving partitions between brokers, as administrators ask for it (KIP-455).
-
-AlterPartitionReassignments 0-1 (1: whether the replication factor may change, KIP-860), ListPartitionReassignments 0.
-"""
+"""Partition reassignments (KIP-455): AlterPartitionReassignments 0-1 (1: KIP-860), ListPartitionReassignments 0."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from barnabas.protocol.wire import Array, Bool, Int16, Int32, String
 
 @struct
 class ReassignablePartition:
-    """Where one partition is to lie."""
+    """Target replicas of one partition."""
 
     partition_index: int = field(Int32)
     # null cancels a reassignment that is under way
@@ -28,7 +25,7 @@ class ReassignableTopic:
 
 @message(api_key=45, versions=(0, 1), flexible_since=0)
 class AlterPartitionReassignmentsRequest(Message):
-    """Moves partitions to other brokers, or cancels that."""
+    """Starts or cancels reassignments."""
 
     timeout_ms: int = field(Int32, default=60000)
     allow_replication_factor_change: bool = field(Bool, since=1, default=True)
@@ -37,7 +34,7 @@ class AlterPartitionReassignmentsRequest(Message):
 
 @struct
 class ReassignablePartitionResponse:
-    """The outcome for one partition."""
+    """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -46,7 +43,7 @@ class ReassignablePartitionResponse:
 
 @struct
 class ReassignableTopicResponse:
-    """The outcomes of one topic."""
+    """The results of one topic."""
 
     name: str = field(String)
     partitions: list[ReassignablePartitionResponse] = field(Array(ReassignablePartitionResponse))
@@ -54,7 +51,7 @@ class ReassignableTopicResponse:
 
 @message(api_key=45, versions=(0, 1), flexible_since=0)
 class AlterPartitionReassignmentsResponse(Message):
-    """The results of starts and cancellations. Reassignments continue after the answer."""
+    """The results of starts and cancellations. Reassignments continue after the response."""
 
     throttle_time_ms: int = field(Int32)
     allow_replication_factor_change: bool = field(Bool, since=1, default=True)
@@ -73,7 +70,7 @@ class ListPartitionReassignmentsTopics:
 
 @message(api_key=46, versions=(0, 0), flexible_since=0)
 class ListPartitionReassignmentsRequest(Message):
-    """Which partitions are on the move."""
+    """Requests the reassignments in progress."""
 
     timeout_ms: int = field(Int32, default=60000)
     # null for all
@@ -84,7 +81,7 @@ class ListPartitionReassignmentsRequest(Message):
 
 @struct
 class OngoingPartitionReassignment:
-    """One partition on the move."""
+    """A reassignment in progress."""
 
     partition_index: int = field(Int32)
     replicas: list[int] = field(Array(Int32))
@@ -94,7 +91,7 @@ class OngoingPartitionReassignment:
 
 @struct
 class OngoingTopicReassignment:
-    """Partitions of one topic that are on the move."""
+    """Reassignments in progress of one topic."""
 
     name: str = field(String)
     partitions: list[OngoingPartitionReassignment] = field(Array(OngoingPartitionReassignment))
@@ -102,7 +99,7 @@ class OngoingTopicReassignment:
 
 @message(api_key=46, versions=(0, 0), flexible_since=0)
 class ListPartitionReassignmentsResponse(Message):
-    """The reassignments that are under way, and no others."""
+    """Only reassignments in progress."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

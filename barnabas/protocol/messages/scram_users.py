@@ -15,7 +15,7 @@ class ScramUserName:
 
 @message(api_key=50, versions=(0, 0), flexible_since=0)
 class DescribeUserScramCredentialsRequest(Message):
-    """Asks which credentials users have: the named ones, all if the list is None or empty."""
+    """Requests credentials of the named users, of all if the list is None or empty."""
 
     users: list[ScramUserName] | None = field(Array(ScramUserName), nullable_since=0)
 

@@ -8,14 +8,14 @@ from barnabas.protocol.wire import Array, Bool, Bytes, Int8, Int16, Int32, Strin
 
 @message(api_key=71, versions=(0, 0), flexible_since=0)
 class GetTelemetrySubscriptionsRequest(Message):
-    """Asks which metrics the client shall push."""
+    """Requests the metrics subscription of a client."""
 
     client_instance_id: bytes = field(Uuid)  # zero in the first request
 
 
 @message(api_key=71, versions=(0, 0), flexible_since=0)
 class GetTelemetrySubscriptionsResponse(Message):
-    """What the client shall push, and how often."""
+    """Metrics to push, and the interval."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -41,7 +41,7 @@ class PushTelemetryRequest(Message):
 
 @message(api_key=72, versions=(0, 0), flexible_since=0)
 class PushTelemetryResponse(Message):
-    """Whether the metrics were taken."""
+    """The result of a push."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

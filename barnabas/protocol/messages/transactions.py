@@ -14,7 +14,7 @@ from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, Strin
 
 @message(api_key=22, versions=(0, 6), flexible_since=2)
 class InitProducerIdRequest(Message):
-    """Asks for a producer id; with a transactional id it fences the earlier producer and ends its transaction."""
+    """Requests a producer id; with a transactional id it fences the earlier producer and ends its transaction."""
 
     transactional_id: str | None = field(String, nullable_since=0)  # null from a merely idempotent producer
     transaction_timeout_ms: int = field(Int32)
@@ -26,7 +26,7 @@ class InitProducerIdRequest(Message):
 
 @message(api_key=22, versions=(0, 6), flexible_since=2)
 class InitProducerIdResponse(Message):
-    """Producer id and epoch, and with version 6 the transaction kept prepared."""
+    """Producer id and epoch; in version 6 also the prepared transaction."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -57,7 +57,7 @@ class AddPartitionsToTxnTransaction:
 
 @message(api_key=24, versions=(0, 5), flexible_since=3)
 class AddPartitionsToTxnRequest(Message):
-    """Adds partitions to a transaction, or verifies that they are in it."""
+    """Adds partitions to a transaction, or verifies them."""
 
     transactions: list[AddPartitionsToTxnTransaction] = field(Array(AddPartitionsToTxnTransaction), since=4)
     v3_and_below_transactional_id: str = field(String, until=3)
@@ -68,7 +68,7 @@ class AddPartitionsToTxnRequest(Message):
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """Whether one partition is in the transaction."""
+    """The result for one partition."""
 
     partition_index: int = field(Int32)
     partition_error_code: int = field(Int16)
@@ -76,7 +76,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct
 class AddPartitionsToTxnTopicResult:
-    """Which partitions of one topic are in the transaction."""
+    """The results of one topic."""
 
     name: str = field(String)
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(Array(AddPartitionsToTxnPartitionResult))
@@ -84,7 +84,7 @@ class AddPartitionsToTxnTopicResult:
 
 @struct
 class AddPartitionsToTxnResult:
-    """The outcome for one transaction of a broker's request."""
+    """The result for one transaction of a broker's request."""
 
     transactional_id: str = field(String)
     topic_results: list[AddPartitionsToTxnTopicResult] = field(Array(AddPartitionsToTxnTopicResult))
@@ -92,7 +92,7 @@ class AddPartitionsToTxnResult:
 
 @message(api_key=24, versions=(0, 5), flexible_since=3)
 class AddPartitionsToTxnResponse(Message):
-    """Which partitions are in the transactions."""
+    """The results of adding or verifying."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16, since=4)
@@ -114,7 +114,7 @@ class AddOffsetsToTxnRequest(Message):
 
 @message(api_key=25, versions=(0, 4), flexible_since=3)
 class AddOffsetsToTxnResponse(Message):
-    """Whether the group was added."""
+    """The result of adding a group."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
@@ -142,7 +142,7 @@ class EndTxnResponse(Message):
 
 @struct
 class WritableTxnMarkerTopic:
-    """Partitions of one topic to write the marker to."""
+    """Partitions of one topic that get the marker."""
 
     name: str = field(String)
     partition_indexes: list[int] = field(Array(Int32))
@@ -169,7 +169,7 @@ class WriteTxnMarkersRequest(Message):
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """Whether the marker is in one partition."""
+    """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -177,7 +177,7 @@ class WritableTxnMarkerPartitionResult:
 
 @struct
 class WritableTxnMarkerTopicResult:
-    """Which partitions of one topic have the marker."""
+    """The results of one topic."""
 
     name: str = field(String)
     partitions: list[WritableTxnMarkerPartitionResult] = field(Array(WritableTxnMarkerPartitionResult))
@@ -185,7 +185,7 @@ class WritableTxnMarkerTopicResult:
 
 @struct
 class WritableTxnMarkerResult:
-    """Which partitions have one producer's marker."""
+    """The results for one producer."""
 
     producer_id: int = field(Int64)
     topics: list[WritableTxnMarkerTopicResult] = field(Array(WritableTxnMarkerTopicResult))
@@ -193,7 +193,7 @@ class WritableTxnMarkerResult:
 
 @message(api_key=27, versions=(1, 2), flexible_since=1)
 class WriteTxnMarkersResponse(Message):
-    """Which partitions have their markers."""
+    """The results of all markers."""
 
     markers: list[WritableTxnMarkerResult] = field(Array(WritableTxnMarkerResult))
 
@@ -232,7 +232,7 @@ class TxnOffsetCommitRequest(Message):
 
 @struct
 class TxnOffsetCommitResponsePartition:
-    """Whether the offset of one partition is pending in the transaction."""
+    """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -240,7 +240,7 @@ class TxnOffsetCommitResponsePartition:
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    """Which offsets of one topic are pending in the transaction."""
+    """The results of one topic."""
 
     name: str = field(String)
     partitions: list[TxnOffsetCommitResponsePartition] = field(Array(TxnOffsetCommitResponsePartition))
@@ -248,7 +248,7 @@ class TxnOffsetCommitResponseTopic:
 
 @message(api_key=28, versions=(0, 5), flexible_since=3)
 class TxnOffsetCommitResponse(Message):
-    """Which offsets are pending in the transaction."""
+    """The results of a transactional commit."""
 
     throttle_time_ms: int = field(Int32)
     topics: list[TxnOffsetCommitResponseTopic] = field(Array(TxnOffsetCommitResponseTopic))
@@ -256,7 +256,7 @@ class TxnOffsetCommitResponse(Message):
 
 @message(api_key=65, versions=(0, 0), flexible_since=0)
 class DescribeTransactionsRequest(Message):
-    """Asks for transactional ids in full."""
+    """Requests details of transactional ids."""
 
     transactional_ids: list[str] = field(Array(String))
 
@@ -293,7 +293,7 @@ class DescribeTransactionsResponse(Message):
 
 @message(api_key=66, versions=(0, 2), flexible_since=0)
 class ListTransactionsRequest(Message):
-    """Asks for transactional ids by state, producer, age and name."""
+    """Requests transactional ids by state, producer, age and name."""
 
     state_filters: list[str] = field(Array(String))
     producer_id_filters: list[int] = field(Array(Int64))
@@ -304,7 +304,7 @@ class ListTransactionsRequest(Message):
 
 @struct
 class ListTransactionsTransactionState:
-    """One transactional id in short."""
+    """Summary of one transactional id."""
 
     transactional_id: str = field(String)
     producer_id: int = field(Int64)
@@ -331,7 +331,7 @@ class DescribeProducersTopic:
 
 @message(api_key=61, versions=(0, 0), flexible_since=0)
 class DescribeProducersRequest(Message):
-    """Asks partition leaders for the producers they know."""
+    """Requests the producers of partitions from their leaders."""
 
     topics: list[DescribeProducersTopic] = field(Array(DescribeProducersTopic))
 
