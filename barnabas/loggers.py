@@ -11,6 +11,7 @@ whose level is off costs one call. Never log keys, values or headers of records.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Hashable
 from typing import Final
 
 PREFIX: Final = "barnabas"
@@ -60,3 +61,34 @@ def shown_name(python: str) -> str:
     """Returns the name that lines show: that of LOGGERS where there is one, else Python's."""
     name = python.removeprefix(f"{PREFIX}.")
     return name if name in LOGGERS else python
+
+
+class RateLimitedLogger:
+    """Writes a line that peers can cause at will once in AGAIN_MS, and at most KEYS_MAX different ones in that time.
+
+    Args:
+        now_ms: the monotonic clock.
+    """
+
+    AGAIN_MS: Final = 60_000
+    KEYS_MAX: Final = 1_000
+
+    def __init__(self, log: logging.Logger, now_ms: Callable[[], int]) -> None:
+        self._log = log
+        self._now_ms = now_ms
+        self._written: dict[Hashable, int] = {}  # key → when it was written; the oldest is first
+
+    def is_due(self, key: Hashable) -> bool:
+        """Whether a line with this key may be written now; then it counts as written."""
+        now_ms = self._now_ms()
+        while self._written and now_ms - next(iter(self._written.values())) >= self.AGAIN_MS:
+            del self._written[next(iter(self._written))]
+        if key in self._written or len(self._written) >= self.KEYS_MAX:
+            return False
+        self._written[key] = now_ms
+        return True
+
+    def error(self, template: str, *values: object) -> None:
+        """Writes a line at level ERROR; its text is its key."""
+        if self.is_due(template % values):
+            self._log.error(template, *values)

@@ -81,5 +81,5 @@ async def test_the_log_has_one_line_for_a_client_that_tries_again(node: Node, ca
     await asyncio.to_thread(tried, CLIENT_HELLO)
     lines = [each for each in caplog.records if "is closed by this node" in each.getMessage()]
     levels = [each.levelno for each in lines]
-    assert levels == [logging.WARNING, logging.DEBUG, logging.DEBUG, logging.WARNING, logging.WARNING]
+    assert levels == [logging.WARNING, logging.DEBUG, logging.DEBUG, logging.WARNING, logging.DEBUG]
     assert "listener=PLAINTEXT reason=frame of 369295616 bytes" in lines[0].getMessage()

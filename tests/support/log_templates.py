@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "barnabas"
 FOLDERS = ("broker", "cli", "runtime", "storage")
 METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log", "log_change"})
 # Passes on the template of its caller, whose calls are found themselves.
-PASSED_ON = frozenset({"broker/quorum/log_once.py", "broker/replica/fetch_plan.py"})
+PASSED_ON = frozenset({"broker/replica/fetch_plan.py"})
 _PLACEHOLDER = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[sdrf]")
 
 
@@ -22,7 +22,7 @@ def shown(template: str) -> str:
 
 def _is_log(node: ast.expr) -> bool:
     name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return name in ("log", "_log", "state_log", "log_once", "_log_once")
+    return name in ("log", "_log", "state_log", "limited_log", "_limited_log")
 
 
 def templates() -> Iterator[tuple[str, str | None]]:
@@ -34,8 +34,7 @@ def templates() -> Iterator[tuple[str, str | None]]:
                 if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                     continue
                 method, base = node.func.attr, node.func.value
-                once = place.endswith("log_once.py") and isinstance(base, ast.Name) and base.id == "self"
-                if method not in METHODS or not (_is_log(base) or once or method == "log_change"):
+                if method not in METHODS or not (_is_log(base) or method == "log_change"):
                     continue
                 texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
                 if texts or place not in PASSED_ON:

@@ -382,9 +382,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             frames = core.reader.received(nbytes)
         except RemoteProtocolError as error:
-            first = not self._client_id_bytes  # no request came before
-            told = first and self.server.told.before(self.client_host, self.listener_name, str(error))
-            self.close(str(error), level=logging.DEBUG if told else logging.WARNING)
+            # No request came before: the client may try again forever, as one with TLS at a listener without TLS.
+            repeated = not self._client_id_bytes and not self.server.rejection_log.is_due(
+                (self.client_host, self.listener_name, str(error))
+            )
+            self.close(str(error), level=logging.DEBUG if repeated else logging.WARNING)
             return
         if not frames:
             if nbytes > RECEIVED_BYTES_PER_UNIT or core.receives:

@@ -9,10 +9,10 @@ from barnabas.broker.api.access import Access
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.api.router import Router
 from barnabas.broker.front.quota_enforcement import QuotaEnforcement
-from barnabas.broker.front.rejection_log import RejectionLogLimiter
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.broker.security.server_login import ServerLogin
+from barnabas.loggers import RateLimitedLogger
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.schema import Message
@@ -29,7 +29,7 @@ class ConnectionHost(Protocol[C]):
     client_quotas: QuotaEnforcement
     api_versions_range: tuple[int, int]
     serving: bool  # until it is True every connection is blocked
-    told: RejectionLogLimiter
+    rejection_log: RateLimitedLogger
 
     def access(self, principal: Principal, host: str) -> Access:
         """What a principal may do from a host."""

@@ -20,7 +20,6 @@ from barnabas.broker.config.broker_config import BrokerConfig, Endpoint
 from barnabas.broker.front.connection import Connection
 from barnabas.broker.front.connection_quotas import ConnectionQuotas
 from barnabas.broker.front.quota_enforcement import QuotaEnforcement
-from barnabas.broker.front.rejection_log import RejectionLogLimiter
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.broker.scheduling.timers import Timer
@@ -28,7 +27,7 @@ from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.login import ServerLogins
 from barnabas.broker.security.server_login import LOGIN_BUFFER_BYTES, LoginService, ServerLogin
 from barnabas.limits import ENVELOPE_BYTES_MAX, FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
-from barnabas.loggers import logger
+from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.network_port import Listener, ListenerOptions, Network
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import MemoryBudget
@@ -57,7 +56,7 @@ class Server:
         authentications: logins and TLS handshakes so far, by listener with TLS or SASL.
         client_quotas: charges clients; without effect until it gets images.
         access: makes the access rights of a principal from a host.
-        told: reasons for which connections were closed at their first bytes.
+        rejection_log: limits lines about connections that are closed at their first bytes.
         logins: makes the logins of connections of SASL listeners; None if there is no such listener.
     """
 
@@ -73,7 +72,7 @@ class Server:
         self.reactor = reactor
         self.slices = slices
         self.router = router
-        self.told = RejectionLogLimiter(reactor.clock)
+        self.rejection_log = RateLimitedLogger(log, reactor.clock.monotonic_ms)
         self.client_quotas = QuotaEnforcement(reactor, config, slices)
         self.access: Callable[[Principal, str], Access] = FullAccess
         self.logins: ServerLogins | None = None

@@ -82,7 +82,7 @@ def member_request(needs: Needs, call: Call[wire.RequestMessage]) -> Answer:
         request = wire.read_request(message, call.version, cluster_id=quorum.cluster_id, node_id=quorum.node_id)
     except BrokerError as error:
         if error.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
-            quorum.log_once.error(
+            quorum.limited_log.error(
                 "Request to the metadata quorum is refused: host=%s error=%s", call.client_host, error
             )
         raise

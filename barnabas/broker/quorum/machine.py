@@ -9,7 +9,6 @@ from barnabas.broker.quorum.election import Election
 from barnabas.broker.quorum.epoch_state import EpochState
 from barnabas.broker.quorum.following import Following, Installation
 from barnabas.broker.quorum.leadership import Leadership
-from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.messages import (
     BeginEpoch,
     EndEpoch,
@@ -30,11 +29,19 @@ from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError, RemoteProtocolError
-from barnabas.loggers import logger
+from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.protocol.records import EncodedRecords
 
 START_SPREAD_MS: Final = 50  # the first pre-votes after a start, so that voters started together do not tie
-
+MISCONFIGURATIONS: Final = frozenset(
+    {
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.INCONSISTENT_VOTER_SET,
+        ErrorCode.INVALID_VOTER_KEY,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)  # answers that no retry cures
 
 log = logger("kafka.raft")
 
@@ -57,7 +64,7 @@ class RaftMachine:
         store: Callable[[QuorumState], None],
         random: Callable[[], float],
         timing: Timing,
-        log_once: LogOnce,
+        limited_log: RateLimitedLogger,
         directory_id: bytes = bytes(16),
     ) -> None:
         """Continues from the state on disk; sends nothing before `start`.
@@ -86,9 +93,9 @@ class RaftMachine:
         self._fetching: Fetch | SnapshotFetch | None = None  # the unanswered fetch
         self._fetch_at_ms = 0
         self._discovery = 0  # index of the next voter that an unattached node asks
-        self._alarm_ms: int | None = None  # end of UNATTACHED (of a voter) and of RESIGNED
-        self._elections_lost = 0  # consecutive
-        self._log_once = log_once
+        self._alarm_ms: int | None = None  # the end of UNATTACHED (of a voter) and of RESIGNED
+        self._elections_lost = 0  # consecutive lost elections
+        self._limited_log = limited_log
         self._end_epoch_to: dict[int, None] = {}  # voters that have not answered EndQuorumEpoch
 
     # --- state ----------------------------------------------------------------------------------------------------
@@ -197,9 +204,9 @@ class RaftMachine:
         if epoch < self.epoch or (epoch == self.epoch and leader_id in (NO_NODE, self.leader_id)):
             return
         if leader_id != NO_NODE and leader_id not in self.voters:
-            self._log_once.unknown_voter(leader_id, self.voters)
+            self._log_unknown_voter(leader_id)
         elif epoch == self.epoch and self.leader_id != NO_NODE:
-            self._log_once.error(
+            self._limited_log.error(
                 "A message names another leader of the metadata quorum: epoch=%d leader=%d named=%d",
                 epoch,
                 self.leader_id,
@@ -207,10 +214,34 @@ class RaftMachine:
             )
         elif leader_id in (NO_NODE, self.node_id):
             if epoch > self.epoch:
-                self._log_once.duplicate_node(leader_id, epoch)
+                if leader_id == self.node_id:
+                    self._limited_log.error(
+                        "Another process leads the metadata quorum with the id of this node; each node needs an id and a "
+                        "directory of its own: node_id=%d epoch=%d",
+                        leader_id,
+                        epoch,
+                    )
                 self._unattached(epoch, now_ms)
         else:
             self._follow(leader_id, epoch, now_ms)
+
+    def _log_unknown_voter(self, node_id: int) -> None:
+        self._limited_log.error(
+            "A node claims to vote in the metadata quorum, and controller.quorum.voters lacks it here; give every node "
+            "the same list: node_id=%d voters=%s",
+            node_id,
+            ",".join(map(str, self.voters)),
+        )
+
+    def _log_refusal(self, peer: int, error: ErrorCode) -> None:
+        if error in MISCONFIGURATIONS:
+            self._limited_log.error(
+                "Node is refused in the metadata quorum: node_id=%d refused_by=%d error=%s meaning=%s",
+                self.node_id,
+                peer,
+                error.name,
+                error.meaning,
+            )
 
     # --- epochs ---------------------------------------------------------------------------------------------------
 
@@ -242,7 +273,7 @@ class RaftMachine:
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if leader_id not in self.voters:
-            self._log_once.unknown_voter(leader_id, self.voters)
+            self._log_unknown_voter(leader_id)
             return ErrorCode.INCONSISTENT_VOTER_SET
         if leader_id == self.node_id or (epoch == self.epoch and self.leader_id not in (NO_NODE, leader_id)):
             return ErrorCode.INVALID_REQUEST
@@ -361,12 +392,12 @@ class RaftMachine:
         self._learn(reply.leader_id, reply.epoch, now_ms)
         following = self._following
         if following is None or following is not asked:  # an unattached node asked, or there is a new leader
-            self._log_once.refused(to, reply.error)
+            self._log_refusal(to, reply.error)
             self._fetch_on(now_ms)
             return
         leads = reply.error in (ErrorCode.NONE, ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
         if not leads or (reply.leader_id, reply.epoch) != (self.leader_id, self.epoch):
-            self._log_once.refused(to, reply.error)
+            self._log_refusal(to, reply.error)
             self._fetch_failed(following, now_ms, gone=reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         self._fetch_at_ms = now_ms
@@ -377,7 +408,7 @@ class RaftMachine:
                 self.installation = following.take_part(reply)
             following.answered(self._fetch_deadline(now_ms))
         except (RemoteProtocolError, BrokerError) as error:  # not a leader's answer: the fetch timeout keeps running
-            self._log_once.error(
+            self._limited_log.error(
                 "The leader of the metadata quorum sent something invalid: leader=%d error=%s", self.leader_id, error
             )
             self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
@@ -405,7 +436,7 @@ class RaftMachine:
             return
         self.installation = None
         if damage is not None:
-            self._log_once.error(
+            self._limited_log.error(
                 "The leader of the metadata quorum sent an invalid snapshot: leader=%d error=%s", self.leader_id, damage
             )
             self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
@@ -534,7 +565,7 @@ class RaftMachine:
         """Raises OSError."""
         candidate = request.candidate_id
         if candidate not in self.voters or candidate == self.node_id:
-            self._log_once.unknown_voter(candidate, self.voters)
+            self._log_unknown_voter(candidate)
             return self._vote_reply(ErrorCode.INCONSISTENT_VOTER_SET)
         last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
         if not 0 <= request.log.epoch <= last_epoch_max or request.log.end_offset < 0:
@@ -574,7 +605,7 @@ class RaftMachine:
         if election is None or self.role is not role or request.epoch != self.epoch:
             return
         if reply.error not in (ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH):
-            self._log_once.refused(voter, reply.error)
+            self._log_refusal(voter, reply.error)
             election.failed(voter, now_ms + self.timing.election_timeout_ms)
             return
         if not reply.granted and self._following is not None and reply.leader_id == self.leader_id:
@@ -602,7 +633,7 @@ class RaftMachine:
                 self._learn(reply.leader_id, reply.epoch, now_ms)
         elif isinstance(reply, EpochReply):
             self._learn(reply.leader_id, reply.epoch, now_ms)
-            self._log_once.refused(to, reply.error)
+            self._log_refusal(to, reply.error)
             if isinstance(request, EndEpoch):
                 self._end_epoch_to.pop(to, None)
             elif self._leadership is not None and request.epoch == self.epoch:

@@ -14,7 +14,6 @@ from barnabas.broker.peers.peers import Peers
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.delivery import ListenerContext, RaftListener
 from barnabas.broker.quorum.installer import SnapshotInstaller
-from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import (
     BeginEpoch,
@@ -36,7 +35,7 @@ from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
-from barnabas.loggers import logger
+from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.ports import Disk
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import EncodedRecords
@@ -80,9 +79,9 @@ class Quorum:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
-        self.listener: RaftListener  # replays the log; set it before `open`
-        self.voters: tuple[int, ...] = tuple(config.voter_endpoints) or (self.node_id,)  # ids of the voters, ascending
-        self.log_once = LogOnce(self.node_id)
+        self.listener: RaftListener
+        self.voters: tuple[int, ...] = tuple(config.voter_endpoints) or (self.node_id,)
+        self.limited_log = RateLimitedLogger(log, reactor.clock.monotonic_ms)
         self._on_disk_failed = on_disk_failed
         self._timing = Timing.from_config(config)
         self._log: RaftLog
@@ -130,7 +129,7 @@ class Quorum:
             store=lambda state: write_quorum_state(self.disk, CLUSTER_METADATA_FOLDER, state),
             random=self.reactor.rng.random,
             timing=self._timing,
-            log_once=self.log_once,
+            limited_log=self.limited_log,
             directory_id=directory_id,
         )
         self._running = True

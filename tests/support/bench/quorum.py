@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.quorum.following import Installation
-from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import (
     BeginEpoch,
@@ -28,6 +27,7 @@ from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Timing
 from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot, encode_snapshot
 from barnabas.broker.quorum.voters import VoterSet
+from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk, MemoryFile
@@ -66,7 +66,7 @@ class Member:
             store=self._store,
             random=members.rng.random,
             timing=members.timing,
-            log_once=LogOnce(self.node_id),
+            limited_log=RateLimitedLogger(logger("kafka.raft"), lambda: 0),
         )
         self.checked = self.machine.high_watermark
         self.machine.start(members.clock.time_ms)

@@ -6,9 +6,11 @@ import json
 import logging
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.loggers import RateLimitedLogger
 from barnabas.runtime.log_lines import (
     LINES_MAX,
     PERIOD_S,
@@ -18,6 +20,7 @@ from barnabas.runtime.log_lines import (
     TextLines,
     placeholders,
 )
+from tests.support.clock import ManualClock
 
 NAME = "barnabas.kafka.coordinator.group"
 
@@ -128,3 +131,22 @@ def test_a_clock_that_goes_back_ends_the_period() -> None:
     for _ in range(LINES_MAX + 1):
         limit.filter(record("a", created=1e9))
     assert limit.filter(record("a", created=1.0))
+
+
+def test_a_line_that_a_peer_repeats_is_written_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(0)
+    limited = RateLimitedLogger(logging.getLogger("barnabas.test"), clock.monotonic_ms)
+    for value in (1, 1, 2, 1):
+        limited.error("Refused: value=%d", value)
+    assert caplog.messages == ["Refused: value=1", "Refused: value=2"]
+    clock.time_ms = limited.AGAIN_MS
+    limited.error("Refused: value=%d", 1)
+    assert caplog.messages[2:] == ["Refused: value=1"]
+
+
+def test_different_lines_of_peers_are_bounded() -> None:
+    clock = ManualClock(0)
+    limited = RateLimitedLogger(logging.getLogger("barnabas.test"), clock.monotonic_ms)
+    assert sum(limited.is_due(number) for number in range(2 * limited.KEYS_MAX)) == limited.KEYS_MAX
+    clock.time_ms = limited.AGAIN_MS
+    assert limited.is_due("next")

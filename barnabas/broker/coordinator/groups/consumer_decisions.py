@@ -21,10 +21,10 @@ from barnabas.broker.coordinator.groups.effects import (
 )
 from barnabas.broker.coordinator.groups.group import OffsetExpiry
 from barnabas.broker.coordinator.groups.group_base import ExistingGroup
-from barnabas.broker.coordinator.groups.group_lines import on_expired
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.tables import GroupTables
 from barnabas.errors import BrokerError
+from barnabas.loggers import logger
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import (
     JoinGroupResponse,
@@ -32,6 +32,8 @@ from barnabas.protocol.messages.groups import (
     MemberResponse,
     SyncGroupRequest,
 )
+
+log = logger("kafka.coordinator.group")
 
 
 class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
@@ -140,7 +142,12 @@ class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
     def on_deadline(self, key: DeadlineKey, at: At, effects: Effects) -> bool:
         overdue = self._protocol.is_overdue(self._group, key)
         if overdue:
-            on_expired(self._group.group_id, key[2], key[0])
+            log.info(
+                "Member has expired and is removed: group=%s member=%s deadline=%s",
+                self._group.group_id,
+                key[2],
+                key[0],
+            )
         return overdue
 
     # -- offsets -------------------------------------------------------------------------------------------------------

@@ -23,17 +23,26 @@ from barnabas.broker.coordinator.groups.effects import (
     Responder,
 )
 from barnabas.broker.coordinator.groups.group import Group
-from barnabas.broker.coordinator.groups.group_lines import on_record
 from barnabas.broker.coordinator.groups.missing_group import MissingGroup
 from barnabas.broker.coordinator.groups.offset_expiry import expired_offsets
 from barnabas.broker.coordinator.groups.record_codec import decode_record, encode_record
-from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord, ResolvedRegex
+from barnabas.broker.coordinator.groups.records import (
+    AnyRecord,
+    ConsumerRecord,
+    GroupRecord,
+    Kind,
+    OffsetRecord,
+    ResolvedRegex,
+)
 from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.groups.tables import Environment, GroupTables
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo
 from barnabas.errors import BrokerError
+from barnabas.loggers import logger
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
+
+log = logger("kafka.coordinator.group")
 
 
 class GroupShardOwner(Environment, Protocol):
@@ -89,7 +98,7 @@ class GroupShard:
     def on_committed(self, record: AnyRecord) -> None:
         """Logs changes of groups; `stage` has applied the record."""
         if not isinstance(record, OffsetRecord):
-            on_record(record)
+            _log(record)
 
     def replay(self, record: AnyRecord, producer_id: int, producer_epoch: int) -> None:
         self.tables.replay(record, producer_id)
@@ -242,3 +251,22 @@ class GroupShard:
 
 def _tombstones(group_id: str, keys: Iterable[tuple[str, int]]) -> list[AnyRecord]:
     return [OffsetRecord(group_id, topic, partition, None) for topic, partition in keys]
+
+
+def _log(record: ConsumerRecord | GroupRecord) -> None:
+    group = record.group_id
+    if isinstance(record, GroupRecord):
+        if record.value is None:
+            log.info("Group is deleted: group=%s", group)
+    elif record.kind is Kind.GROUP_EPOCH:
+        if record.value is None:
+            log.info("Group is deleted: group=%s", group)
+        else:
+            log.info("Group has a new epoch: group=%s epoch=%d", group, record.value.epoch)
+    elif record.kind is Kind.TARGET_ASSIGNMENT_EPOCH and record.value is not None:
+        log.info("Group has a new target assignment: group=%s epoch=%d", group, record.value.epoch)
+    elif record.kind is Kind.MEMBER_METADATA:
+        if record.value is None:
+            log.info("Member is removed: group=%s member=%s", group, record.part)
+        else:
+            log.info("Member joins or changes: group=%s member=%s", group, record.part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -9,7 +10,6 @@ from typing import Any, Generic, TypeVar
 
 from barnabas.broker.api.call import Done
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Shard, Undo
-from barnabas.broker.coordinator.host.load_lines import LoadLines
 from barnabas.broker.coordinator.host.loading import replay_log
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.replica.machine import Replica
@@ -18,6 +18,7 @@ from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slice, Slices
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.loggers import logger
+from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from barnabas.storage.log_config import AppendOrigin
@@ -65,13 +66,24 @@ class _Appended:
 class _Partition(Generic[S]):
     """A led partition: its shard, queued writes, and uncommitted appends."""
 
-    __slots__ = ("appended_offset", "leader_epoch", "loading", "partition", "phase", "queue", "shard", "uncommitted")
+    __slots__ = (
+        "appended_offset",
+        "leader_epoch",
+        "load_began_ms",
+        "loading",
+        "partition",
+        "phase",
+        "queue",
+        "shard",
+        "uncommitted",
+    )
 
     def __init__(self, partition: int, leader_epoch: int, shard: S) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.shard = shard
         self.phase = _Phase.LOADING
+        self.load_began_ms = 0
         self.loading: Slice | None = None
         self.queue: list[_Write] = []
         self.uncommitted: dict[int, _Appended] = {}  # by the next offset that must be committed; ascending
@@ -116,7 +128,9 @@ class ShardHost(Generic[S]):
         self._compression = compression
         self._answer_timeout_ms = answer_timeout_ms
         self._partitions: dict[int, _Partition[S]] = {}
-        self._lines = LoadLines(topic, reactor)
+        self._log = logger(
+            "kafka.coordinator.transaction" if topic == TRANSACTION_STATE_TOPIC else "kafka.coordinator.group"
+        )
         self._dirty: dict[int, _Partition[S]] = {}
         self._flush_due = False
 
@@ -137,7 +151,7 @@ class ShardHost(Generic[S]):
             return
         # Up to the log end, not the high watermark: this leader will commit what earlier ones appended.
         end_offset = replica.log.log_end_offset
-        self._lines.on_begin(partition, replica.log.size_bytes)
+        part.load_began_ms = self._reactor.clock.monotonic_ms()
         part.loading = self._slices.run(
             replay_log(part.shard, replica, end_offset),
             lambda _: replica.when_committed(end_offset, partial(self._on_loaded, part, replica, end_offset)),
@@ -177,14 +191,30 @@ class ShardHost(Generic[S]):
             self._close(part, ErrorCode.NOT_COORDINATOR)
             return
         part.phase = _Phase.ACTIVE
-        self._lines.on_loaded(part.partition, part.shard.size())
+        entries = part.shard.size()
+        self._log.log(
+            logging.INFO if entries else logging.DEBUG,  # most of the 50 partitions are empty
+            "Coordinator has loaded a partition: topic=%s partition=%d entries=%d bytes=%d duration_ms=%d",
+            self.topic,
+            part.partition,
+            entries,
+            replica.log.size_bytes,
+            self._reactor.clock.monotonic_ms() - part.load_began_ms,
+        )
         part.shard.on_active()
 
     def _close(self, part: _Partition[S], code: ErrorCode) -> None:
         if part.phase is _Phase.CLOSED:
             return
         part.phase = _Phase.CLOSED
-        self._lines.on_resigned(part.partition)
+        entries = part.shard.size()
+        self._log.log(
+            logging.INFO if entries else logging.DEBUG,
+            "Coordinator gives a partition up: topic=%s partition=%d entries=%d",
+            self.topic,
+            part.partition,
+            entries,
+        )
         if part.loading is not None:
             part.loading.cancel()
         if self._partitions.get(part.partition) is part:

@@ -16,13 +16,15 @@ from barnabas.broker.coordinator.transactions.state import (
     TransactionState,
     check_transition,
 )
-from barnabas.broker.coordinator.transactions.transition_lines import on_fenced, on_transition
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_EPOCH_MAX
+from barnabas.loggers import logger
 from barnabas.storage.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+log = logger("kafka.coordinator.transaction")
 
 _A = TypeVar("_A")
 _S = TransactionState
@@ -124,7 +126,16 @@ class TransactionShard:
             del self.pending[record.transactional_id]
         before = self.transactions.get(record.transactional_id)
         self.transactions[record.transactional_id] = metadata
-        on_transition(before, metadata)
+        log.debug(
+            "Transaction changes its state: transactional_id=%s before=%s after=%s producer_id=%d producer_epoch=%d "
+            "partitions=%d",
+            metadata.transactional_id,
+            "none" if before is None else before.state.name,
+            metadata.state.name,
+            metadata.producer_id,
+            metadata.producer_epoch,
+            len(metadata.partitions),
+        )
         if metadata.state is _S.ONGOING and not metadata.is_two_phase:
             if before is None or before.state is not _S.ONGOING:
                 self.deadlines[record.transactional_id] = metadata.started_monotonic_ms + metadata.timeout_ms
@@ -233,7 +244,12 @@ class TransactionShard:
     def _fence(
         self, before: TransactionMetadata, new_producer_id: Callable[[], int], server_version: int, now_ms: int
     ) -> Decision[TransactionAnswer, TransactionRecord]:
-        on_fenced(before)
+        log.info(
+            "Producer is fenced and its transaction is aborted: transactional_id=%s producer_id=%d producer_epoch=%d",
+            before.transactional_id,
+            before.producer_id,
+            before.producer_epoch,
+        )
         if server_version >= 2:
             # An abort under TV2 increments the epoch, which fences. The producer may take the new epoch (KIP-360).
             next_producer_id = new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID

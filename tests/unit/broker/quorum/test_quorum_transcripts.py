@@ -28,7 +28,6 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import (
     BeginEpoch,
@@ -51,6 +50,7 @@ from barnabas.broker.quorum.roles import Role, Timing
 from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot, encode_snapshot
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import ErrorCode
+from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
@@ -82,7 +82,7 @@ class Actor:
             store=lambda state: write_quorum_state(self.disk, CLUSTER_METADATA_FOLDER, state),
             random=lambda: self.node_id / 10,
             timing=Timing(),
-            log_once=LogOnce(self.node_id),
+            limited_log=RateLimitedLogger(logger("kafka.raft"), lambda: 0),
         )
         self.machine.start(self.stage.clock.time_ms)
         self.after()

@@ -13,7 +13,6 @@ import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.quorum import snapshots
-from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import BeginEpoch, Fetch, FetchReply, LogPoint, Vote
 from barnabas.broker.quorum.quorum_state import QuorumState
@@ -23,6 +22,7 @@ from barnabas.broker.quorum.snapshot_writer import SnapshotWriter, write_snapsho
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_snapshots, snapshot_name
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, stamp
@@ -68,7 +68,7 @@ def member(raft_log: RaftLog) -> RaftMachine:
         store=lambda state: None,
         random=random.Random(1).random,
         timing=Timing(),
-        log_once=LogOnce(1),
+        limited_log=RateLimitedLogger(logger("kafka.raft"), lambda: 0),
     )
 
 

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import BeginEpoch, EpochReply, LogPoint, Vote
 from barnabas.broker.quorum.quorum_state import QuorumState
 from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
 from barnabas.errors import ErrorCode
+from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.storage.disk import MemoryDisk
 from tests.support.clock import ManualClock
 
@@ -31,7 +31,7 @@ def voter(node_id: int) -> RaftMachine:
         store=lambda _: None,
         random=random.Random(1).random,
         timing=Timing.from_config(config),
-        log_once=LogOnce(node_id),
+        limited_log=RateLimitedLogger(logger("kafka.raft"), lambda: 0),
     )
     machine.start(0)
     return machine

@@ -9,9 +9,11 @@ from typing import Final
 
 from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS, GroupMember, GroupState, Protocols
 from barnabas.broker.coordinator.groups.effects import Responder
-from barnabas.broker.coordinator.groups.group_lines import on_state
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import SUBSCRIBED_NAMES_MAX
+from barnabas.loggers import logger
+
+log = logger("kafka.coordinator.group")
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 KNOWN_SUBSCRIPTIONS_MAX: Final = 8  # different subscriptions with which each further one is compared
@@ -111,7 +113,14 @@ class ClassicGroup:
         """`now_ms` is wall clock. Raises InvariantViolated if VALID_PREVIOUS does not allow the transition."""
         if self.state not in VALID_PREVIOUS[state]:
             raise InvariantViolated(f"group {self.group_id!r} may not go from {self.state.value} to {state.value}")
-        on_state(self.group_id, self.state.value, state.value, self.generation, len(self.members))
+        log.info(
+            "Group changes its state: group=%s before=%s after=%s generation=%d members=%d",
+            self.group_id,
+            self.state.value,
+            state.value,
+            self.generation,
+            len(self.members),
+        )
         self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
 
     @property

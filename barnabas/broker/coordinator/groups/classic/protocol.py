@@ -12,17 +12,19 @@ from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.records import group_record
 from barnabas.broker.coordinator.groups.classic.state import GroupMember, GroupState, Protocols
 from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, Effects, JoinCall, MemberAnswer, Responder
-from barnabas.broker.coordinator.groups.group_lines import on_expired, on_joined, on_removed
 from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.host.deadlines import Deadlines
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import GROUP_METADATA_BYTES_MAX
+from barnabas.loggers import logger
 from barnabas.protocol.messages.groups import (
     MemberIdentity,
     MemberResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
+
+log = logger("kafka.coordinator.group")
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # how long the first JoinGroup of a member may be parked; fixed in Kafka, too
 MEMBER_NAME_LENGTH_MAX = 1_000  # characters of a client id or instance id at the start of a member id
@@ -125,7 +127,13 @@ class ClassicProtocol:
         if group.is_initial_rebalance:
             group.new_member_added = True
         group.add(member, request.protocol_type, call.reply)
-        on_joined(group.group_id, member_id, call.client_id, call.client_host)
+        log.info(
+            "Member joins: group=%s member=%s client_id=%s host=%s",
+            group.group_id,
+            member_id,
+            call.client_id,
+            call.client_host,
+        )
         self._set_session(group, member, at, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._prepare_or_complete(group, at, effects)
 
@@ -383,7 +391,7 @@ class ClassicProtocol:
         member = group.members.get(member_id)
         if member is None or member.keeps_session_while_waiting():
             return
-        on_expired(group.group_id, member_id, "session")
+        log.info("Member's session has timed out, it is removed: group=%s member=%s", group.group_id, member_id)
         self._refuse_parked(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
         self._remove(group, member_id)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -411,7 +419,7 @@ class ClassicProtocol:
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
             return
         for member_id in list(group.pending_syncs):
-            on_expired(group.group_id, member_id, "sync")
+            log.info("Member has not synced, it is removed: group=%s member=%s", group.group_id, member_id)
             self._remove(group, member_id)
         self._prepare(group, at, effects)
 
@@ -457,7 +465,7 @@ class ClassicProtocol:
 
     def _remove(self, group: ClassicGroup, member_id: str) -> None:
         group.remove(member_id)
-        on_removed(group.group_id, member_id)
+        log.info("Member is removed: group=%s member=%s", group.group_id, member_id)
         self.deadlines.cancel(("session", group.group_id, member_id))
 
     def _remove_pending(self, group: ClassicGroup, member_id: str) -> None:
