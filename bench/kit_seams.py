@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the test kit's network, disk and router cost a broker while no fault is installed: CPU of its process for each Produce request.
+"""What the test kit's network and disk cost a broker while no fault is installed: CPU of its process for each Produce request.
 
 usage: kit_seams.py [--rounds 9]
 
-Three processes run a node of the kit with files on the real disk. The first has the kit's network, disk and router. The second has the
-real network and disk, as if the kit had none. The third has the router of an ordinary broker, too. One connection sends requests of one record of 100 bytes, each after the answer to the one before. The processes take
-turns; reported are the medians, and the median of the ratios within a round.
+Two processes run a node of the kit with files on the real disk. The second has the real network and disk, as an ordinary broker. One
+connection sends requests of one record of 100 bytes, each after the answer to the one before. The processes take turns; reported are
+the medians, and the median of the ratios within a round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 
 NODE = """
 import asyncio, sys
-from barnabas.broker.api.router import Router
 from barnabas.runtime.files import FileDisk
 from barnabas.runtime.loop import run
 from barnabas.testing.node_host import NodeHost
@@ -37,8 +36,6 @@ async def main(directory, port, variant):
     host = NodeHost(settings, [FileDisk(directory)], emit=print, on_fatal=print)
     if variant != "kit":
         host.network, host.disks = host.links.real, [each.real for each in host.files]
-    if variant == "ordinary":
-        host._make_router = Router
     await host.start()
     print("ready", flush=True)
     await asyncio.Future()
@@ -71,7 +68,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     request = produce(1, 100)
     with tempfile.TemporaryDirectory() as directory:
-        nodes = {each: KitNode(Path(directory, each), each) for each in ("kit", "real network and disk", "ordinary")}
+        nodes = {each: KitNode(Path(directory, each), each) for each in ("kit", "ordinary")}
         try:
             spent: dict[str, list[float]] = {each: [] for each in nodes}
             for number in range(rounds):

@@ -26,8 +26,8 @@ from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.clock.travel import Travel
 from barnabas.testing.extension import Commands
-from barnabas.testing.faults.router import FaultyRouter
-from barnabas.testing.history.recorder import Recorder, RecordingRouter
+from barnabas.testing.history.recorder import Recorder
+from barnabas.testing.interception import Interception
 from barnabas.testing.node_commands import COMMANDS
 from barnabas.testing.versions import Release
 from barnabas.testing.world.disks import WorldDisk
@@ -45,7 +45,6 @@ class NodeHost:
         node: the node, from `start` on.
         release: the release of Kafka as which the node serves clients; None for all that it can.
         links, files: network and log directories of the node, as far as a test can shape and break them.
-        faults: the router of its clients' listener, from `start` on.
         recorder: what it notes about requests.
         state: for extensions: one value each, under the extension's name.
     """
@@ -77,9 +76,9 @@ class NodeHost:
         self.network: Network = self.links
         self.release: Release | None = None
         self.state: dict[str, Any] = {}
-        self.faults: FaultyRouter | None = None
         self.recorder = Recorder(self.node_id, self.emit)
         self.node: Node | None = None
+        self._interception: Interception | None = None
         self._on_fatal = on_fatal
 
     async def start(self, commands: Commands = ()) -> None:
@@ -100,8 +99,8 @@ class NodeHost:
             network=self.network,
             offload=WorkerThread().run,
             on_fatal=self._on_fatal,
-            make_router=self._make_router,
         )
+        self._interception = Interception(self.node, self.node.router, self.recorder, self.release, self.emit)
         if self.release is not None:
             self.node.server.api_versions_range = self.release.served[API_VERSIONS_KEY]
         await self.node.start()
@@ -113,14 +112,6 @@ class NodeHost:
         """Loses what the disks have not synced; the node must have ended."""
         for each in self.files:
             each.lose_page_cache()
-
-    def _make_router(self, node: Node) -> FaultyRouter:
-        self.recorder.now_ms = self.clock.now_ms
-        self.faults = RecordingRouter(
-            node, lambda number, met: self.emit("fault", {"number": number, **met}), self.recorder
-        )
-        self.faults.limits, self.faults.internal_listener = self.release, INTERNAL_LISTENER
-        return self.faults
 
     async def stop(self) -> None:
         """Stops the node cleanly."""
@@ -142,6 +133,13 @@ class NodeHost:
         if self.node is None:
             raise LocalProtocolError(f"node {self.node_id} was not started")
         return self.node
+
+    @property
+    def interception(self) -> Interception:
+        """The interceptors of its requests. Raises LocalProtocolError before `start`."""
+        if self._interception is None:
+            raise LocalProtocolError(f"node {self.node_id} was not started")
+        return self._interception
 
     async def command(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
         """Runs a command of the table and returns its value.

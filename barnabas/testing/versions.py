@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from barnabas.broker.api.call import Answer, Call, Handler
-from barnabas.broker.api.router import Route, Router
+from barnabas.broker.api.call import Answer, Call
+from barnabas.broker.api.router import Interceptor, Route, Serve
 from barnabas.broker.controller.features import METADATA_VERSION
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol import registry
@@ -28,6 +28,7 @@ from barnabas.protocol.messages.metadata import (
 )
 from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.extension import Commands, Extension
+from barnabas.testing.faults.table import is_internal
 from barnabas.testing.kafka_releases import API_CHANGES, FEATURE_CHANGES
 
 NEWEST: Final = list(API_CHANGES)[-1]
@@ -104,49 +105,20 @@ class DatedBrokers(Extension):
         return [("set_release", {"name": self.name})]
 
 
-class DatedRouter(Router):
-    """A router that serves clients what a release serves, once it has one.
+def limiting_to(limits: Release) -> Interceptor:
+    """Serves clients only what the release serves. Another request closes the connection."""
 
-    Attributes:
-        limits: the release; None: everything is served.
-        internal_listener: the listener that is not limited.
-    """
+    def limit(serve: Serve, route: Route, call: Call[Any]) -> Answer:
+        if is_internal(call):
+            return serve(route, call)
+        low, high = limits.served.get(call.api_key, (1, 0))
+        if not low <= call.version <= high:
+            name = registry.API[call.api_key].name
+            raise RemoteProtocolError(f"Kafka {limits.name} does not serve {name} version {call.version}")
+        response = serve(route, call)
+        return _limited(response, limits) if isinstance(response, ApiVersionsResponse) else response
 
-    limits: Release | None = None
-    internal_listener = ""
-
-    def route(self, api_key: int, version: int) -> Route:
-        """As of Router; a route that the release lacks closes the connection of a client."""
-        made = api_key << 16 | version not in self.routes
-        route = super().route(api_key, version)
-        if self.limits is not None and made:
-            route.handler = _DatedHandler(self, self.limits, api_key, version, route.handler)
-        return route
-
-
-class _DatedHandler:
-    """The handler of one (API, version), limited to a release."""
-
-    def __init__(self, router: DatedRouter, limits: Release, api_key: int, version: int, handler: Handler) -> None:
-        low, high = limits.served.get(api_key, (1, 0))
-        self._internal = router.internal_listener
-        self._release = limits
-        self._handler = handler
-        self._refusal = (
-            "" if low <= version <= high else f"Kafka {limits.name} does not serve {_named(api_key, version)}"
-        )
-
-    def __call__(self, needs: Any, call: Call[Any]) -> Answer:
-        if call.connection.listener_name == self._internal:
-            return self._handler(needs, call)
-        if self._refusal:
-            raise RemoteProtocolError(self._refusal)
-        response = self._handler(needs, call)
-        return _limited(response, self._release) if isinstance(response, ApiVersionsResponse) else response
-
-
-def _named(api_key: int, version: int) -> str:
-    return f"{registry.API[api_key].name} version {version}"
+    return limit
 
 
 def _limited(response: ApiVersionsResponse, limits: Release) -> ApiVersionsResponse:

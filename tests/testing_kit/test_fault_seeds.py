@@ -10,8 +10,8 @@ import pytest
 
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker, KitError
-from barnabas.testing.faults.router import FaultyRouter
 from barnabas.testing.faults.rule import Rule
+from barnabas.testing.faults.table import FaultTable
 from tests.support.oracle.wire import Wire
 
 pytest_plugins = ("pytester",)
@@ -63,13 +63,13 @@ def test_without_a_seed_two_clusters_differ() -> None:
 
 def test_jitter_follows_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     delays: list[int] = []
-    later = FaultyRouter._call_later
+    later = FaultTable._call_later
 
-    def at_once(self: FaultyRouter, delay_ms: int, run: Callable[[], None]) -> None:
+    def at_once(self: FaultTable, delay_ms: int, run: Callable[[], None]) -> None:
         delays.append(delay_ms)
         later(self, 0, run)
 
-    monkeypatch.setattr(FaultyRouter, "_call_later", at_once)
+    monkeypatch.setattr(FaultTable, "_call_later", at_once)
     for _ in range(2):
         with Broker(topics={"orders": 1}, seed=7) as kafka:
             kafka.faults.on("Metadata", times=5).delay(10, jitter=5)

@@ -11,7 +11,6 @@ import pytest
 from barnabas.broker.api.router import Route, Router
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker
-from barnabas.testing.faults.router import FaultyRouter
 from barnabas.testing.history.events import FaultMet
 from tests.support.oracle.wire import Wire
 
@@ -24,9 +23,9 @@ def kafka() -> Iterator[Broker]:
         yield kafka
 
 
-def router_of(kafka: Broker) -> FaultyRouter:
+def router_of(kafka: Broker) -> Router:
     backend: Any = kafka.backend("the test")
-    found: FaultyRouter = backend._brokers[1].host.faults
+    found: Router = backend._brokers[1].host.running.router
     return found
 
 
@@ -35,9 +34,11 @@ def code(kafka: Broker) -> int:
         return int(peer.call(REQUEST, 9).topics[0].error_code)
 
 
-def is_ordinary(router: FaultyRouter) -> bool:
+def is_ordinary(router: Router) -> bool:
     answer: Any = router.answer
-    return answer.__func__ is Router.answer and all(type(each) is Route for each in router.routes.values())
+    return getattr(answer, "__func__", None) is Router.answer and all(
+        type(each) is Route for each in router.routes.values()
+    )
 
 
 def test_the_way_is_ordinary_unless_something_is_installed(kafka: Broker) -> None:

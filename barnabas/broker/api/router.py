@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from struct import Struct
 from types import GeneratorType
@@ -150,6 +150,10 @@ class Route:
         return parts
 
 
+Serve = Callable[[Route, Call[Message]], Answer]  # `Router.answer`, or what stands before it
+Interceptor = Callable[[Serve, Route, Call[Message]], Answer]
+
+
 class Router:
     """The table of routes of one listener of a node.
 
@@ -199,6 +203,19 @@ class Router:
             handler, refuse = self._handler(api)
             route = self.routes[api_key << 16 | version] = self.make_route(api, version, handler, refuse)
         return route
+
+    def set_interceptors(self, interceptors: Sequence[Interceptor]) -> None:
+        """From now on requests pass these, in this order, on their way to the handler; without any, they pay for no test.
+
+        An interceptor calls `serve(route, call)` for what comes after it: once, never or repeatedly, now or later. A call that is
+        served later needs a request of its own.
+        """
+        serve: Serve = partial(Router.answer, self)
+        for each in reversed(interceptors):
+            serve = partial(each, serve)
+        self.__dict__.pop("answer", None)
+        if interceptors:
+            self.__dict__["answer"] = serve  # a type checker refuses to assign to a method
 
     def answer(self, route: Route, call: Call[Message]) -> Answer:
         """Runs the handler: returns its response, a Pending, None, or the remaining work as a generator that returns one of these.

@@ -95,7 +95,6 @@ class Node:
         network: Network,
         offload: Offload = in_place,
         on_fatal: Callable[[BaseException], None] | None = None,
-        make_router: Callable[[Node], Router] = Router,
         authorizer: AuthorizerSettings | None = None,
     ) -> None:
         """Constructs the parts; uses neither disk nor network.
@@ -106,7 +105,6 @@ class Node:
             other_disks: the other log directories, in the order of `log.dirs`.
             offload: runs long C calls in threads.
             on_fatal: called once after the node stopped serving because it cannot continue (disk failed, invariant broken).
-            make_router: makes the router of the clients' listener; a test kit's router adds faults.
             authorizer: of a test; None for what the configuration says.
         """
         self.config = config
@@ -240,11 +238,11 @@ class Node:
             self.awaited_leaders.on_image,
         )
         self.telemetry = self._make_telemetry()
-        self.router = make_router(self)
+        needs: AllNeeds = self  # mypy checks that a node has what all families of handlers need
+        self.router = Router(needs)
         self.server = Server(self.reactor, config, network, self.router, self.slices, self.tls)
         self.server.client_quotas.fetch_sessions = self.fetch_sessions
         self.current_image.subscribers = (*self.current_image.subscribers, self.server.client_quotas.on_image)
-        needs: AllNeeds = self  # mypy checks that a node has what all families of handlers need
         self.controller_router = Router(needs, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices, self.tls)
         self.server.logins = self.controller_server.logins = node_logins(self, Router(needs, "login"), offload)

@@ -1,4 +1,4 @@
-"""WatchedRouter: a router that stops before it answers a client's successful request, until the audit has decided.
+"""AuditWatch: stops the successful answers to clients until the audit has decided.
 
 An answer to OffsetFetch is told with the number 0, and not stopped.
 
@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from barnabas.broker.api.call import Call, Pending
-from barnabas.broker.api.router import Route
+from barnabas.broker.api.router import Route, Serve
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
-from barnabas.testing.faults.router import FaultyRouter, Way, is_internal, mapped
 from barnabas.testing.faults.rule import leaves, subjects
+from barnabas.testing.faults.table import is_internal, mapped
 
 NAMES_MAX: Final = 100  # of each kind in one event
 # librdkafka asks for a coordinator behind its waiting Fetch. If the answer takes longer than its pause before a retry (100 ms), the
@@ -42,25 +42,38 @@ WATCHED: Final = frozenset(
 )
 
 
-class WatchedRouter(FaultyRouter):
-    """See the module."""
+class AuditWatch:
+    """See the module.
 
-    watched = False
-    _serve: Way  # set by `way`: what answers without the audit
-    _stopped: dict[int, tuple[Pending[Any], Any, Call[Any], Route]]  # number → slot, answer, request
+    Args:
+        changed: called when `active` has changed.
 
-    def watch(self, emit: Callable[[str, Any], None], numbers_from: int) -> None:
+    Attributes:
+        active: whether answers stop.
+    """
+
+    def __init__(
+        self,
+        topic_name: Callable[[bytes], str | None],
+        emit: Callable[[str, Any], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.active = False
+        self._topic_name, self._emit, self._changed = topic_name, emit, changed
+        self._stopped: dict[int, tuple[Pending[Any], Any, Call[Any], Route]] = {}  # number → slot, answer, request
+        self._numbers = 0
+
+    def begin(self, numbers_from: int) -> None:
         """Stops before answers from now on, and gives them numbers above `numbers_from`."""
-        self._emit, self._stopped, self._numbers, self.watched = emit, {}, numbers_from, True
-        self.take_way()
+        self._numbers, self.active = numbers_from, True
+        self._changed()
 
-    def unwatch(self) -> None:
+    def end(self) -> None:
         """Stops no more; gives every answer that was stopped."""
-        if self.watched:
-            self.watched = False
-            self.take_way()
-            for number in list(self._stopped):
-                self.decide(number, "given")
+        self.active = False
+        self._changed()
+        for number in list(self._stopped):
+            self.decide(number, "given")
 
     def decide(self, number: int, answer: str) -> None:
         """What becomes of a stopped answer.
@@ -79,24 +92,20 @@ class WatchedRouter(FaultyRouter):
         else:
             slot.resolve(route.refuse(call, BrokerError(ErrorCode[answer], "by the audit of the test kit")))
 
-    def way(self) -> Way:
-        """As of FaultyRouter; while the audit watches, with its stops."""
-        self._serve = super().way()
-        return self._watching if self.watched else self._serve
-
-    def _watching(self, route: Route, call: Call[Any]) -> Any:
+    def stop(self, serve: Serve, route: Route, call: Call[Any]) -> Any:
+        """Interceptor of all requests while the audit watches."""
         if is_internal(call):
-            return self._serve(route, call)
+            return serve(route, call)
         api = registry.API[call.api_key].name
         if api not in WATCHED:
-            return self._serve(route, call)
+            return serve(route, call)
         if api == "Fetch":
             call.request.max_wait_ms = min(call.request.max_wait_ms, FETCH_WAIT_MS_MAX)
         about = subjects(call.request, self._topic_name)
-        return mapped(self._serve(route, call), lambda answer: self._stop(route, api, about, call, answer))
+        return mapped(serve(route, call), lambda answer: self._stop(route, api, about, call, answer))
 
     def _stop(self, route: Route, api: str, about: dict[str, set[Any]], call: Call[Any], answer: Any) -> Any:
-        if not self.watched or (answer is not None and _failed(answer)):
+        if not self.active or (answer is not None and _failed(answer)):
             return answer
         if api == "Fetch":
             places = _read(answer, self._topic_name)

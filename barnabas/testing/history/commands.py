@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.testing.history.last_requests import last_requests
-from barnabas.testing.history.recorder import Recorder, RecordingRouter
+from barnabas.testing.history.recorder import Recorder
 from barnabas.testing.node_host import NodeHost
 
 
@@ -20,8 +20,8 @@ def set_level(
     if keep is not None:
         keep(host.recorder)
     host.recorder.set_level(level, sink)
-    if isinstance(host.faults, RecordingRouter):
-        host.faults.apply_level()
+    if host.node is not None:
+        host.interception.apply()
 
 
 def last(host: NodeHost) -> list[dict[str, Any]]:

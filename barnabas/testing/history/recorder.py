@@ -1,7 +1,7 @@
-"""RecordingRouter: a router that notes what its broker acknowledges and delivers. Recorder: where the notes go.
+"""Recorder: notes what its broker acknowledges and delivers.
 
 Levels:
-- "off": requests take the way of `WatchedRouter`; nothing is noted.
+- "off": nothing is noted.
 - "last": the last requests of each connection, for the report of a failed test. A request costs one entry of a ring. What is small is
   kept as it is and described when somebody asks; of other requests a line of text is kept. No records are kept.
 - "all": also events. They are made when the handler knows the outcome, so the event of a write is noted before its acknowledgement
@@ -17,21 +17,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from barnabas.broker.api.call import Call
-from barnabas.broker.api.router import Route
-from barnabas.errors import BrokerError
+from barnabas.broker.api.router import Interceptor, Route, Serve
 from barnabas.protocol.messages.produce import ProduceRequest
-from barnabas.testing.audit.watch import WatchedRouter
 from barnabas.testing.errors import KitError, unknown
-from barnabas.testing.faults.router import Way, is_internal, mapped
 from barnabas.testing.faults.rule import Rule
+from barnabas.testing.faults.table import is_internal, mapped
 from barnabas.testing.history.describe import DESCRIBED, Fields, produced_batches, refused_batches
 from barnabas.testing.history.request_texts import FETCH, PRODUCE, TopicNames, outcome, subject
-
-if TYPE_CHECKING:
-    from barnabas.broker.handlers.all_needs import AllNeeds
 
 LEVELS: Final = ("off", "last", "all")
 CONNECTIONS_KEPT: Final = 200
@@ -71,8 +66,8 @@ class Recorder:
 
     def __init__(self, broker_id: int, emit: Callable[[str, Any], None]) -> None:
         self.broker_id = broker_id
-        self.now_ms: Callable[[], int] = lambda: 0  # the host sets it to its clock
-        self.topic_name: TopicNames = lambda topic_id: None  # the router sets it
+        self.now_ms: Callable[[], int] = lambda: 0  # `Interception` sets both
+        self.topic_name: TopicNames = lambda topic_id: None
         self.level = "off"
         self.noted = 0
         self.forgotten = 0
@@ -136,62 +131,16 @@ class Recorder:
         if self.level == "all":
             self.note({"kind": "closed", **_origin(connection.client_id, connection)})
 
-
-def _has_no_effect(rule: Rule) -> bool:
-    """Whether no handler sees a request that meets the fault."""
-    return (
-        rule.action == "drop"
-        or (rule.action == "error" and not rule.after)
-        or (rule.action == "disconnect" and rule.at == "received")
-    )
-
-
-def _origin(client_id: str | None, connection: Any) -> Fields:
-    return {"client": client_id or "", "address": repr(connection), "connection": connection.number}
-
-
-class RecordingRouter(WatchedRouter):
-    """See the module.
-
-    Args:
-        hit: as of FaultyRouter.
-    """
-
-    _note_request: Way  # set by `way`
-
-    def __init__(self, node: AllNeeds, hit: Callable[[int, dict[str, Any]], None], recorder: Recorder) -> None:
-        self._recorder = recorder
-        super().__init__(node, self._on_hit)
-        self._report_hit = hit
-        self._serving: Call[Any] | None = None
-        self._recorded: dict[int, Route] = {}  # routes whose handlers are wrapped
-        recorder.topic_name = self._topic_name
-        self.apply_level()
-
-    def apply_level(self) -> None:
-        """Follows the recorder's level. A router that notes nothing is an ordinary one: it pays for no test."""
-        self.routes.clear()
-        self._recorded.clear()
-        self.take_way()
-
-    def way(self) -> Way:
-        """As of WatchedRouter; with a note of each request unless the level is "off"."""
-        level = self._recorder.level
-        if level == "off":
-            return super().way()
-        self._note_request = self._noting()
-        return self._note_request if level == "last" else self._recording
-
     # -- level "last"
 
-    def _noting(self) -> Way:
-        """The way of WatchedRouter with one entry in a ring for each request: a closure, because every request pays for it."""
-        recorder, serve, described = self._recorder, super().way(), self._describe
+    def noting(self) -> Interceptor:
+        """Makes an interceptor that notes each request by one entry in a ring: a closure, because every request pays for it."""
+        recorder, described = self, self._describe
         latest: Any = None  # the connection of the last request, and what adds to its ring
         note: Callable[[Entry], None] = deque[Entry](maxlen=1).append
         now_s = time.time  # a third of the cost of Clock.now_ms; `last_requests` corrects it by the broker's clock
 
-        def noting(route: Route, call: Call[Any]) -> Any:
+        def note_request(serve: Serve, route: Route, call: Call[Any]) -> Any:
             nonlocal latest, note
             response = serve(route, call)
             if call.connection is not latest:
@@ -220,10 +169,10 @@ class RecordingRouter(WatchedRouter):
                 note((now_s(), key, described(call), OutcomeText()))
             return response
 
-        return noting
+        return note_request
 
     def _describe(self, call: Call[Any]) -> str:
-        return subject(call.api_key, call.request, self._topic_name)[:TEXT_CHARS_MAX]
+        return subject(call.api_key, call.request, self.topic_name)[:TEXT_CHARS_MAX]
 
     def _describe_answer(self, key: int, later: OutcomeText, response: Any) -> Any:
         later.text = outcome(key, response)
@@ -231,38 +180,12 @@ class RecordingRouter(WatchedRouter):
 
     # -- level "all"
 
-    def _recording(self, route: Route, call: Call[Any]) -> Any:
-        before, self._serving = self._serving, call
-        try:
-            return self._note_request(route, call)
-        finally:
-            self._serving = before
-
-    def route(self, api_key: int, version: int) -> Route:
-        """As of FaultyRouter; under "all" its handler is wrapped."""
-        route = super().route(api_key, version)
-        if self._recorder.level == "all" and api_key in DESCRIBED:
-            place = api_key << 16 | version
-            if self._recorded.get(place) is not route:
-                self._recorded[place] = route
-                self._wrap(route)
-        return route
-
-    def _wrap(self, route: Route) -> None:
-        handler = route.handler
-
-        def recorded(needs: Any, call: Call[Any]) -> Any:
-            if is_internal(call) and call.api_key != WRITE_TXN_MARKERS:
-                return handler(needs, call)
-            note = self._note_of(call)
-            try:
-                response = handler(needs, call)
-            except BrokerError as error:
-                note(route.refuse(call, error))
-                raise
-            return mapped(response, note)
-
-        route.handler = recorded
+    def record(self, serve: Serve, route: Route, call: Call[Any]) -> Any:
+        """Interceptor: makes events of the outcome of a handler."""
+        if call.api_key not in DESCRIBED or (is_internal(call) and call.api_key != WRITE_TXN_MARKERS):
+            return serve(route, call)
+        note = self._note_of(call)
+        return mapped(serve(route, call), note)
 
     def _note_of(self, call: Call[Any]) -> Callable[[Any], Any]:
         """What notes the outcome of a request. It keeps no view of the request, whose buffer is used again."""
@@ -274,19 +197,31 @@ class RecordingRouter(WatchedRouter):
 
         def note(response: Any) -> Any:
             if response is not None or key == PRODUCE:
-                for each in DESCRIBED[key](request, response, self._topic_name, batches):
-                    self._recorder.note({**each, **origin})
+                for each in DESCRIBED[key](request, response, self.topic_name, batches):
+                    self.note({**each, **origin})
             return response
 
         return note
 
-    def _on_hit(self, number: int, met: dict[str, Any]) -> None:
-        call = self._serving
-        if self._recorder.level == "all" and call is not None and "api" in met:  # else it lets the request pass
-            rule = self._faults[number].rule
-            origin = _origin(call.client_id, call.connection)
-            self._recorder.note({"kind": "fault", "fault": number, "api": met["api"], "action": rule.action, **origin})
-            if call.api_key == PRODUCE and _has_no_effect(rule):
-                for each in refused_batches(call.request, rule.error or "NO_ANSWER", self._topic_name):
-                    self._recorder.note({**each, **origin})
-        self._report_hit(number, met)
+    def note_hit(self, number: int, rule: Rule, met: Fields, call: Call[Any]) -> None:
+        """A fault has met a request; it lets the request pass if `met` does not describe the request."""
+        if self.level != "all" or "api" not in met:
+            return
+        origin = _origin(call.client_id, call.connection)
+        self.note({"kind": "fault", "fault": number, "api": met["api"], "action": rule.action, **origin})
+        if call.api_key == PRODUCE and _has_no_effect(rule):
+            for each in refused_batches(call.request, rule.error or "NO_ANSWER", self.topic_name):
+                self.note({**each, **origin})
+
+
+def _has_no_effect(rule: Rule) -> bool:
+    """Whether no handler sees a request that meets the fault."""
+    return (
+        rule.action == "drop"
+        or (rule.action == "error" and not rule.after)
+        or (rule.action == "disconnect" and rule.at == "received")
+    )
+
+
+def _origin(client_id: str | None, connection: Any) -> Fields:
+    return {"client": client_id or "", "address": repr(connection), "connection": connection.number}

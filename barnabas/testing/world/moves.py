@@ -20,7 +20,7 @@ from barnabas.broker.coordinator.groups.effects import At
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, Kind, TargetEpoch
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
-from barnabas.errors import BrokerError, LocalProtocolError, RemoteProtocolError
+from barnabas.errors import BrokerError, RemoteProtocolError
 from barnabas.protocol.messages.groups import (
     ConsumerProtocolAssignment,
     SyncGroupRequest,
@@ -28,7 +28,6 @@ from barnabas.protocol.messages.groups import (
     TopicPartition,
 )
 from barnabas.protocol.schema import decode_versioned, encode_versioned
-from barnabas.testing.faults.router import FaultyRouter
 from barnabas.testing.node_host import NodeHost
 
 Told = dict[str, str]  # {}: done; "missing": what it waits for; "refused": why it cannot be
@@ -65,17 +64,11 @@ def move_progress(host: NodeHost, group: str, topic: str, partition: int, to: st
 
 def end_move(host: NodeHost, group: str, topic: str, partition: int, to: str) -> None:
     """The leader of the group assigns as before."""
-    router = _router(host)
-    change = router.sync_changes.get(group)
+    changes = host.interception.sync_changes
+    change = changes.get(group)
     if isinstance(change, partial) and change.args[1:] == (topic, partition, to):
-        del router.sync_changes[group]
-        router.take_way()
-
-
-def _router(host: NodeHost) -> FaultyRouter:
-    if host.faults is None:
-        raise LocalProtocolError(f"node {host.node_id} was not started")
-    return host.faults
+        del changes[group]
+        host.interception.apply()
 
 
 def _checked(group: str, where: str, owner: str | None, to: str, subscribes: bool) -> Told:
@@ -108,12 +101,12 @@ def _begin_classic(host: NodeHost, group: ClassicGroup, topic: str, partition: i
             "refused": f"the assignments of protocol '{group.protocol_name}' of group '{name}' cannot be read: {error}; use evict"
         }
     refused = _checked(name, f"{topic}-{partition}", owner, to, subscribes)
-    router = _router(host)
-    if name in router.sync_changes:
+    changes = host.interception.sync_changes
+    if name in changes:
         return {"missing": "the end of another move in this group"}
     if not refused:
-        router.sync_changes[name] = partial(_change, group, topic, partition, to)
-        router.take_way()
+        changes[name] = partial(_change, group, topic, partition, to)
+        host.interception.apply()
         coordinator = host.running.groups
         coordinator._rebalance(coordinator.host.partition_of(name), [name])
     return refused

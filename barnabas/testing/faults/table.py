@@ -1,11 +1,7 @@
-"""FaultyRouter: a router whose requests meet the faults that are installed on its broker.
+"""FaultTable: the faults that are installed on one broker, and what they do to requests.
 
 A fault acts before or after a handler. Before it: the handler runs later, twice, or never. After it: the effect has taken
 place, and the answer is replaced, cut, or never sent.
-
-The attribute `answer`, which the connections call, is the *way* of requests: the function that `way` returned after the last
-installation or removal. Each router of the kit wraps the way of its base class while it has something to do (`WatchedRouter`,
-`RecordingRouter`), and passes it on otherwise. So while nothing is installed the way is `Router.answer`, and requests pay for no test.
 """
 
 from __future__ import annotations
@@ -15,17 +11,15 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.broker.api.call import Call, Pending
-from barnabas.broker.api.router import Route
+from barnabas.broker.api.call import Call, Handler, Pending, Refuse
+from barnabas.broker.api.router import Route, Router, Serve
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
-from barnabas.protocol.messages.groups import SyncGroupRequest
 from barnabas.protocol.schema import decode, encode
 from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.errors import KitError
 from barnabas.testing.faults.rule import Rule, subjects
-from barnabas.testing.versions import DatedRouter
 from barnabas.work import Work
 
 if TYPE_CHECKING:
@@ -34,7 +28,6 @@ if TYPE_CHECKING:
 HELD_MAX: Final = 10_000  # requests that faults hold in one broker
 CLOSE_AFTER_MS: Final = 1  # the half of an answer is written first
 
-Way = Callable[[Route, Call[Any]], Any]  # answers a request, as `Router.answer` does
 Rewrite = Callable[[Any, Any], Any]  # (request, response) → response
 
 
@@ -61,23 +54,31 @@ class _Installed:
         return self.rule.action == "disconnect" and self.rule.at == "half_answered"
 
 
-class FaultyRouter(DatedRouter):
+class FaultTable:
     """See the module.
 
     Args:
-        hit: called with the number of a fault and what it has met, a JSON value: "matched" says how many requests have matched it on
-            this broker; the other keys describe the request if it was hit.
+        router: of the listener for clients.
+        hit: called with the number and the rule of a fault, what it has met, a JSON value, and the request: "matched" says how many
+            requests have matched it on this broker; the other keys describe the request if it was hit.
+        changed: called when `active` may have changed.
     """
 
-    def __init__(self, node: AllNeeds, hit: Callable[[int, dict[str, Any]], None]) -> None:
-        super().__init__(node)
+    def __init__(
+        self,
+        node: AllNeeds,
+        router: Router,
+        hit: Callable[[int, Rule, dict[str, Any], Call[Any]], None],
+        changed: Callable[[], None],
+    ) -> None:
         self._node = node
+        self._router = router
         self._hit = hit
+        self._changed = changed
         self._faults: dict[int, _Installed] = {}
-        self._halved: dict[int, Any] = {}  # id of a response → the response, its connection
-        self.sync_changes: dict[str, Callable[[SyncGroupRequest], None]] = {}  # group → what changes its SyncGroups
+        self._ordinary_route = router.make_route
+        self.halved: dict[int, Any] = {}  # id of a response → the response, its connection
         self._muted: dict[int, int] = {}  # number of a connection → end of its throttling, by the monotonic clock
-        self.take_way()
 
     # -- the table
 
@@ -88,18 +89,21 @@ class FaultyRouter(DatedRouter):
             matched: how many requests have matched it on this broker before a restart.
         """
         fault = self._faults[number] = _Installed(number, rule, rewrite, matched)
-        if fault.halves:
-            self.routes.clear()  # the next requests get routes that can cut
-        self.take_way()
+        self._on_change(fault)
 
     def remove(self, number: int) -> None:
         """Removes a fault. Requests that it holds go on; late requests take effect now."""
         fault = self._faults.pop(number, None)
         if fault is not None:
             self._release(fault)
-            if fault.halves:
-                self.routes.clear()
-            self.take_way()
+            self._on_change(fault)
+
+    def _on_change(self, fault: _Installed) -> None:
+        if fault.halves:  # the next requests get routes that can cut, or ordinary ones
+            halving = any(each.halves for each in self._faults.values())
+            self._router.make_route = partial(_HalvingRoute, self) if halving else self._ordinary_route
+            self._router.routes.clear()
+        self._changed()
 
     def end(self, number: int) -> None:
         """Requests do not meet the fault any more; it still holds those that it has met."""
@@ -120,36 +124,21 @@ class FaultyRouter(DatedRouter):
 
     # -- requests
 
-    def take_way(self) -> None:
-        """Sets the way of requests; called after each change of what `way` depends on."""
-        self.__dict__["answer"] = self.way()  # a type checker refuses to assign to a method
+    @property
+    def active(self) -> bool:
+        """Whether requests must pass `meet`."""
+        return bool(self._faults or self._muted)
 
-    def way(self) -> Way:
-        """What answers requests from now on."""
-        return self._meeting if self._faults or self._muted or self.sync_changes else super().answer
-
-    def route(self, api_key: int, version: int) -> Route:
-        """As of Router; while a fault halves answers, its routes cut them."""
-        route = super().route(api_key, version)
-        if not isinstance(route, _FaultyRoute) and any(each.halves for each in self._faults.values()):
-            cut = self.routes[api_key << 16 | version] = _FaultyRoute(self, route, self.apis[api_key], version)
-            return cut
-        return route
-
-    def _meeting(self, route: Route, call: Call[Any]) -> Any:
-        """As `Router.answer`, with the first installed fault that meets the request."""
+    def meet(self, serve: Serve, route: Route, call: Call[Any]) -> Any:
+        """Interceptor: the first fault that meets a client's request acts."""
         if is_internal(call):
-            return super().answer(route, call)
-        if self.sync_changes and isinstance(call.request, SyncGroupRequest):
-            change = self.sync_changes.get(call.request.group_id)
-            if change is not None:
-                change(call.request)
+            return serve(route, call)
         wait_ms = self._muted_ms(call)
         if wait_ms > 0:
-            return self._later(self._meeting, route, call, lambda run: self._call_later(wait_ms, run))
+            return self._later(partial(self.meet, serve), route, call, lambda run: self._call_later(wait_ms, run))
         name = registry.API[call.api_key].name
         fault = self._met(name, call)
-        response = super().answer(route, call) if fault is None else self._act(fault, route, call)
+        response = serve(route, call) if fault is None else self._act(fault, serve, route, call)
         return self._then_late(name, response) if self._awaited(name) else response
 
     def _met(self, name: str, call: Call[Any]) -> _Installed | None:
@@ -157,7 +146,7 @@ class FaultyRouter(DatedRouter):
         for fault in self._faults.values():
             rule = fault.rule
             if rule.selects_by_content and named is None:
-                named = subjects(call.request, self._topic_name)
+                named = subjects(call.request, self.topic_name)
             if fault.ended or not rule.matches(name, call.client_id, named or {}):
                 continue
             if rule.times is not None and fault.hits >= rule.times:
@@ -166,15 +155,13 @@ class FaultyRouter(DatedRouter):
             if fault.matched < rule.nth or (
                 rule.probability < 1 and rule.drawn(fault.matched, "hit") >= rule.probability
             ):
-                self._hit(fault.number, {"matched": fault.matched})
+                self._hit(fault.number, rule, {"matched": fault.matched}, call)
                 continue
             fault.hits += 1
-            self._hit(fault.number, {"matched": fault.matched, **self._seen(name, call, named or self._subjects(call))})
+            met = self._seen(name, call, named or subjects(call.request, self.topic_name))
+            self._hit(fault.number, rule, {"matched": fault.matched, **met}, call)
             return fault
         return None
-
-    def _subjects(self, call: Call[Any]) -> dict[str, set[Any]]:
-        return subjects(call.request, self._topic_name)
 
     def _seen(self, name: str, call: Call[Any], named: dict[str, set[Any]]) -> dict[str, Any]:
         return {
@@ -185,44 +172,45 @@ class FaultyRouter(DatedRouter):
             **{kind: sorted(values) for kind, values in named.items()},
         }
 
-    def _topic_name(self, topic_id: bytes) -> str | None:
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic, as far as the broker knows it."""
         return self._node.current_image.image.topic_name(topic_id)
 
     # -- actions
 
-    def _act(self, fault: _Installed, route: Route, call: Call[Any]) -> Any:
+    def _act(self, fault: _Installed, serve: Serve, route: Route, call: Call[Any]) -> Any:
         rule = fault.rule
         if rule.action == "error":
             error = BrokerError(ErrorCode[rule.error], "by a fault of the test kit")
             if not rule.after:
                 return route.refuse(call, error)
             kept = _kept(call)
-            return mapped(super().answer(route, call), lambda _: route.refuse(kept, error))
+            return mapped(serve(route, call), lambda _: route.refuse(kept, error))
         if rule.action == "disconnect":
-            return self._cut(rule, route, call)
+            return self._cut(rule, serve, route, call)
         if rule.action == "delay":
             wait_s = rule.seconds + rule.jitter_s * rule.drawn(fault.matched, "jitter")
-            return self._later(super().answer, route, call, lambda run: self._call_later(round(wait_s * 1000), run))
+            return self._later(serve, route, call, lambda run: self._call_later(round(wait_s * 1000), run))
         if rule.action == "hold":
-            return self._later(super().answer, route, call, lambda run: self._keep(fault, run))
+            return self._later(serve, route, call, lambda run: self._keep(fault, run))
         if rule.action == "drop":
             return Pending[Any]()
         if rule.action == "duplicate":
-            return self._twice(route, call)
+            return self._twice(serve, route, call)
         if rule.action == "late":
             kept = _kept(call)
-            self._keep(fault, lambda: _discard(super(FaultyRouter, self).answer(route, kept)))
+            self._keep(fault, lambda: _discard(serve(route, kept)))
             return _closed(call)
         if rule.action == "throttle":
-            return mapped(super().answer(route, call), lambda response: self._throttled(rule, call, response))
+            return mapped(serve(route, call), lambda response: self._throttled(rule, call, response))
         rewrite = fault.rewrite
         kept = _kept(call)
-        return mapped(super().answer(route, call), lambda answer: rewrite(kept.request, answer) if rewrite else answer)
+        return mapped(serve(route, call), lambda answer: rewrite(kept.request, answer) if rewrite else answer)
 
-    def _cut(self, rule: Rule, route: Route, call: Call[Any]) -> Any:
+    def _cut(self, rule: Rule, serve: Serve, route: Route, call: Call[Any]) -> Any:
         if rule.at == "received":
             return _closed(call)
-        response = super().answer(route, call)
+        response = serve(route, call)
         if rule.at == "half_answered":
             return mapped(response, lambda answer: self._halve(call, answer))
         if rule.at == "replicated":
@@ -240,16 +228,16 @@ class FaultyRouter(DatedRouter):
         if response is None:
             return _closed(call)
         number = id(response)
-        self._halved[number] = response, call.connection  # the response is kept, so no other gets its id
+        self.halved[number] = response, call.connection  # the response is kept, so no other gets its id
         call.connection.on_close(partial(self._forget_half, number))
         return response
 
     def _forget_half(self, number: int) -> None:
-        self._halved.pop(number, None)
+        self.halved.pop(number, None)
 
     def cut_frame(self, response: Any, parts: list[Buffer]) -> list[Buffer]:
         """The frame of a response, or the first half of it if a fault cuts it; the connection then closes."""
-        found = self._halved.pop(id(response), None)
+        found = self.halved.pop(id(response), None)
         if found is None:
             return parts
         connection = found[1]
@@ -257,14 +245,14 @@ class FaultyRouter(DatedRouter):
         self._call_later(CLOSE_AFTER_MS, lambda: connection.close("a fault"))
         return [whole[: len(whole) // 2]]
 
-    def _twice(self, route: Route, call: Call[Any]) -> Any:
+    def _twice(self, serve: Serve, route: Route, call: Call[Any]) -> Any:
         again = _kept(call)
 
         def then(response: Any) -> Any:
-            _discard(super(FaultyRouter, self).answer(route, again))
+            _discard(serve(route, again))
             return response
 
-        return mapped(super().answer(route, call), then)
+        return mapped(serve(route, call), then)
 
     def _throttled(self, rule: Rule, call: Call[Any], response: Any) -> Any:
         if response is not None:
@@ -276,7 +264,7 @@ class FaultyRouter(DatedRouter):
 
     def _unmute(self, number: int) -> None:
         self._muted.pop(number, None)
-        self.take_way()
+        self._changed()
 
     def _muted_ms(self, call: Call[Any]) -> int:
         if not self._muted:
@@ -290,15 +278,15 @@ class FaultyRouter(DatedRouter):
     # -- requests that wait
 
     def _later(
-        self, way: Way, route: Route, call: Call[Any], wait: Callable[[Callable[[], None]], Any]
+        self, serve: Serve, route: Route, call: Call[Any], wait: Callable[[Callable[[], None]], Any]
     ) -> Pending[Any]:
-        """The request goes on by `way` when `wait` calls back; later requests of the connection wait, too."""
+        """The request is served when `wait` calls back; later requests of the connection wait, too."""
         kept = _kept(call)
         outer: Pending[Any] = Pending(blocks=True)
 
         def run() -> None:
             if not outer.resolved:
-                _follow(outer, way(route, kept))
+                _follow(outer, serve(route, kept))
 
         wait(run)
         return outer
@@ -326,24 +314,24 @@ class FaultyRouter(DatedRouter):
         return mapped(response, then)
 
 
-class _FaultyRoute(Route):
+class _HalvingRoute(Route):
     """A route whose answers may be cut."""
 
-    __slots__ = ("router",)
+    __slots__ = ("table",)
 
-    def __init__(self, router: FaultyRouter, route: Route, api: registry.Api, version: int) -> None:
-        super().__init__(api, version, route.handler, route.refuse)
-        self.router = router
+    def __init__(self, table: FaultTable, api: registry.Api, version: int, handler: Handler, refuse: Refuse) -> None:
+        super().__init__(api, version, handler, refuse)
+        self.table = table
 
     def frame(self, correlation: int, response: Any) -> list[Buffer]:
         """As of Route."""
         parts = super().frame(correlation, response)
-        return self.router.cut_frame(response, parts) if self.router._halved else parts
+        return self.table.cut_frame(response, parts) if self.table.halved else parts
 
     def frame_in_slices(self, correlation: int, response: Any) -> Any:
         """As of Route."""
         parts = yield from super().frame_in_slices(correlation, response)
-        return self.router.cut_frame(response, parts) if self.router._halved else parts
+        return self.table.cut_frame(response, parts) if self.table.halved else parts
 
 
 def _kept(call: Call[Any]) -> Call[Any]:
