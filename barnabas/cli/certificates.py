@@ -18,7 +18,7 @@ _IN_NAMES: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 
 def certificates(
-    directory: Annotated[Path, Parameter(help="Made if it is missing. An authority that is there is used again.")],
+    directory: Annotated[Path, Parameter(help="Created if missing; an existing CA is reused.")],
     /,
     *names: Annotated[
         str,
@@ -29,7 +29,7 @@ def certificates(
 ) -> int:
     """Make a certificate authority and certificates in PEM, for tests and clusters of your own.
 
-    Prints the files. A certificate that is there is kept, unless it lacks a host or ends within 30 days.
+    Prints the files. Existing certificates are kept unless a host is missing or they expire within 30 days.
     """
     if not names or len(names) > NAMES_MAX:
         return wrong_call("certificates", f"name 1 to {NAMES_MAX} certificates, e.g. broker-1=broker-1,localhost")

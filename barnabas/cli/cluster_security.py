@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Sasl = Literal["scram", "plain"]
 
 ADMIN: Final = "admin"  # a super user
-CLIENT: Final = "client"  # a user without rights of its own
+CLIENT: Final = "client"  # a user without permissions
 BROKER: Final = "broker"  # a super user: the nodes themselves
 USERS: Final = (ADMIN, CLIENT, BROKER)
 FOLDER: Final = "security"

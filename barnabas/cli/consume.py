@@ -116,7 +116,7 @@ class _Chosen:
     max_records: int | None
 
     def check(self, moved: Sequence[object]) -> None:
-        """Refuses what makes no sense.
+        """Refuses contradictory options.
 
         Raises:
             WrongCall: it names what to change.

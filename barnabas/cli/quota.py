@@ -45,9 +45,9 @@ app = App(
 User = Annotated[str | None, Parameter(help="The user's name, such as alice; ANONYMOUS without authentication.")]
 ClientId = Annotated[str | None, Parameter(help="The client id.")]
 Ip = Annotated[str | None, Parameter(help="The address.")]
-DefaultUser = Annotated[bool, Parameter(negative=(), help="Each user without a quota of its own.")]
-DefaultClientId = Annotated[bool, Parameter(negative=(), help="Each client id without a quota of its own.")]
-DefaultIp = Annotated[bool, Parameter(negative=(), help="Each address without a quota of its own.")]
+DefaultUser = Annotated[bool, Parameter(negative=(), help="The default of users without a quota.")]
+DefaultClientId = Annotated[bool, Parameter(negative=(), help="The default of client ids without a quota.")]
+DefaultIp = Annotated[bool, Parameter(negative=(), help="The default of addresses without a quota.")]
 DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only check the changes.")]
 
 

@@ -40,7 +40,7 @@ METADATA_VERSION: Final = "metadata.version"
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it should be."""
+    """A defect in a data directory."""
 
     severity: Severity
     path: str

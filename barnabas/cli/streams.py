@@ -47,7 +47,7 @@ class _Messages(io.FileIO):
 
 
 def repair_streams() -> None:
-    """Prepares the standard streams of a process: closed ones, and how a failed write to the output is told.
+    """Prepares the standard streams of a process: closed ones, and how a failed write to the output is reported.
 
     Closed descriptors are opened, so that no later file or socket takes their numbers. A closed standard input cannot be read and
     a closed standard output cannot be written: each is opened for the other direction, so its use fails as it would have failed.

@@ -260,7 +260,7 @@ def alter(
     async def work() -> None:
         async with connection.admin() as admin:
             try:
-                await admin.describe_topics([topic])  # a missing topic is told at once, and nothing is changed
+                await admin.describe_topics([topic])  # a missing topic is reported first, and nothing is changed
                 if changes:
                     await admin.alter_configs(changes, topic=topic)
                     done = [f"{name} unset" if value is None else f"{name}={value}" for name, value in changes.items()]

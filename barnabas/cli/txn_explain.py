@@ -1,4 +1,4 @@
-"""`barnabas txn explain`: the story of a transactional id, from a running Kafka or from a trace of the test kit.
+"""`barnabas txn explain`: the history of a transactional id, from a running Kafka or from a trace of the test kit.
 
 A running Kafka tells by DescribeTransactions, DescribeProducers, the log `__transaction_state` (if this client may read it) and the
 markers in the logs. A trace also knows the clients.
@@ -31,7 +31,7 @@ PARTITIONS_MAX: Final = 100
 
 
 def explain_trace(transactional_id: str, path: str) -> int:
-    """Prints the story from a trace; returns the exit code."""
+    """Prints the history from a trace; returns the exit code."""
     try:
         trace = read_trace(Path(path))
     except KitError as error:
@@ -49,7 +49,7 @@ def explain_trace(transactional_id: str, path: str) -> int:
 
 
 def explain_live(transactional_id: str, connection: Connection) -> int:
-    """Prints the story from a running Kafka; returns the exit code."""
+    """Prints the history from a running Kafka; returns the exit code."""
     return worked("txn explain", connection, _live(transactional_id, connection))
 
 

@@ -251,7 +251,7 @@ class _Up:
         await self._ended
         if sys.stderr.isatty() and not self._ended.result():
             _say("stopping; Ctrl-C again kills the nodes at once")
-        lines.show_errors_only()  # a stop has warnings of its own: the last node has no controller to ask
+        lines.show_errors_only()  # during a stop the last node warns that no controller answers
         await cluster.stop()
         showing.cancel()
         lines.read()
