@@ -1,4 +1,9 @@
-"""Log lines of a new metadata image: topics, settings, brokers, leaderships and ISRs."""
+"""Log lines about a new metadata image: topics, settings, brokers, leaderships and in-sync replicas.
+
+Invariant: one image writes at most NAMED_MAX lines of each kind that names a topic or partition; more of them become one line with their
+number. So a request that creates 10,000 partitions writes a few lines. The slices are the same at every level of the log, so that a
+simulated run does not depend on it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from barnabas.work import Work
 log = logger("kafka.server.metadata")
 state_log = logger("state.change.logger")
 
-NAMED_MAX: Final = 5  # lines of one image and one kind; more changes are counted in one line
+NAMED_MAX: Final = 5  # of one image and one kind; more are counted
 SETTINGS_MAX: Final = 20  # of one resource in a line
 _KINDS: Final = {
     TOPIC_RESOURCE: "topic",
@@ -33,12 +38,13 @@ _KINDS: Final = {
     CLIENT_METRICS_RESOURCE: "client-metrics",
     GROUP_RESOURCE: "group",
 }
-# settings of brokers may be secrets
-_SHOWN: Final = frozenset({TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE})
+_SHOWN: Final = frozenset(
+    {TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
+)  # settings of brokers may be secrets
 
 
 def log_changes(node_id: int, former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> Work:
-    """Logs the change from `former` to `image` for `node_id`. Same slices at every log level, so a simulated run does not depend on it."""
+    """Writes the lines of the change from `former` to `image`, as the node `node_id` sees it."""
     if (BROKER_RESOURCE, "") in delta.configs:
         ignored = sorted(filter(is_per_broker, image.cluster_config))
         if ignored:
@@ -157,20 +163,20 @@ def _log_broker(former: MetadataImage, image: MetadataImage, broker_id: int) -> 
 
 
 class _Changes:
-    """Changes of partitions that concern a node; the first ones are named."""
+    """Changes of partitions that concern a node, of which the first are named."""
 
     def __init__(self) -> None:
         self.taken = self.lost = self.shrunk = self.expanded = self.leaderless = 0
         self._named = 0
 
     def may_name(self) -> bool:
-        """Whether the next change has its own line."""
+        """Whether the next change has a line of its own."""
         self._named += 1
         return self._named <= NAMED_MAX
 
     @property
     def more(self) -> bool:
-        """Whether changes without a line remain."""
+        """Whether there are changes without a line."""
         return self._named > NAMED_MAX
 
 
