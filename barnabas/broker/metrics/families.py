@@ -1,4 +1,4 @@
-"""Families of samples in the shapes that Strimzi's rules for the JMX exporter give them."""
+"""Metric families in the shapes of Strimzi's rules for the JMX exporter."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def counter(name: str, doc: str, value: float) -> Metric:
 def quantile_family(
     name: str, doc: str, label: str, histograms: Mapping[str, Histogram], exact: Mapping[str, int] | None = None
 ) -> Iterator[Metric]:
-    """A histogram of Kafka: a gauge for each quantile, and _count; there is no _sum. Without `label` there is one histogram.
+    """A Kafka histogram: a gauge for each quantile, and _count, without _sum. Without `label` there is one histogram.
 
-    Args:
-        exact: the counts, if the histograms hold a part of what happened.
+    `exact`: the counts, if the histograms hold a part of the durations.
     """
     labels = [label] if label else []
     quantiles = GaugeMetricFamily(name, doc, labels=[*labels, "quantile"])

@@ -1,4 +1,4 @@
-"""The series of kafka.server:type=BrokerTopicMetrics: what comes in and goes out, by topic and in all."""
+"""kafka.server:type=BrokerTopicMetrics series, by topic and in all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOPIC_SERIES: Final = tuple(
 
 
 class TopicSeries:
-    """See the module."""
+    """Collector of this module's series."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
