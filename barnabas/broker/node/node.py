@@ -97,7 +97,7 @@ class Node:
             offload: runs long C calls in threads.
             on_fatal: called once after the node stopped serving because it cannot continue (disk failed, invariant broken).
             make_router: makes the router of the clients' listener; a test kit's router adds faults.
-            authorizer: of a test; None for that of the configuration.
+            authorizer: of a test; None for what the configuration says.
         """
         self.config = config
         self.reactor = Reactor(
@@ -235,7 +235,7 @@ class Node:
         self.server = Server(self.reactor, config, network, self.router, self.slices, self.tls)
         self.server.client_quotas.fetch_sessions = self.fetch_sessions
         self.current_image.subscribers = (*self.current_image.subscribers, self.server.client_quotas.on_image)
-        needs: AllNeeds = self  # mypy checks that a node has the needs of all families of handlers
+        needs: AllNeeds = self  # mypy checks that a node has what all families of handlers need
         self.controller_router = Router(needs, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices, self.tls)
         self.server.logins = self.controller_server.logins = node_logins(self, Router(needs, "login"), offload)
