@@ -143,7 +143,6 @@ class Elections:
         return changes
 
     def arrivals(self) -> list[PartitionChangeRecord]:
-        """Changes of partitions without a leader that can get one now."""
         return [
             change
             for topic in self.image.topics_by_name.values()

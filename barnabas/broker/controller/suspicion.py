@@ -29,10 +29,7 @@ class Suspicion:
         self._pause_ms = PAUSE_MS
 
     def is_dead(self, result: ProbeResult, now_ms: int, *, refused_too: bool = False) -> bool:
-        """Counts a probe; returns whether to fence the broker.
-
-        `refused_too`: the process refused another connection of this node recently; counts as one more probe.
-        """
+        """Returns whether to fence the broker. `refused_too`: another connection to the process was refused recently; counts as one more probe."""
         if result is ProbeResult.ACCEPTED:
             self._not_accepted, self._refused = 0, False
             return False
