@@ -46,10 +46,6 @@ def check_missing(committer: Committer) -> None:
 
 
 def check_classic(group: ClassicGroup, committer: Committer) -> None:
-    """The member must be in the current generation.
-
-    Raises BrokerError(ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS).
-    """
     if committer.generation < 0 and group.state is GroupState.EMPTY:
         return
     if not committer.names_a_member:
