@@ -24,7 +24,6 @@ class Assignment(NamedTuple):
 
     @property
     def moving(self) -> bool:
-        """Whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     def towards(self, target: Sequence[int]) -> Assignment:
@@ -34,7 +33,6 @@ class Assignment(NamedTuple):
         return Assignment((*target, *removing), adding, removing)
 
     def cancelled(self) -> Assignment:
-        """The assignment before the reassignment."""
         return Assignment(tuple(replica for replica in self.replicas if replica not in self.adding))
 
     def completed(self, isr: Sequence[int]) -> Assignment | None:

@@ -22,12 +22,10 @@ class CurrentImage:
         self.subscribers: Sequence[ImageSubscriber] = ()  # are notified of each published image, in this order
 
     def prepare(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """The work of all followers for the next image."""
         for follower in self.followers:
             yield from follower(image, delta)
 
     def publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Makes the next image current and notifies the subscribers."""
         former, self.image = self.image, image
         for subscriber in self.subscribers:
             subscriber(former, image, delta)

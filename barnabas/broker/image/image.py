@@ -163,7 +163,6 @@ class MetadataImage:
 
     @property
     def youngest_topic(self) -> TopicImage | None:
-        """The last created topic, if any."""
         return next(reversed(self.topics_by_name.values()), None)
 
     def partition_count(self, topic: str) -> int:
@@ -186,7 +185,6 @@ class MetadataImage:
     # --- configuration ------------------------------------------------------------------------------------------
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The settings of one resource; empty without settings."""
         return self.configs.get((resource_type, name), _NOTHING)
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
@@ -288,7 +286,6 @@ def difference(old: MetadataImage, new: MetadataImage) -> Work:
 
 
 def _changed(old: Mapping[K, object], new: Mapping[K, object], changed: dict[K, None]) -> Work:
-    """Adds the keys whose values differ to `changed`."""
     for number, key in enumerate(dict.fromkeys((*old, *new))):
         if old.get(key) != new.get(key):
             changed[key] = None

@@ -68,7 +68,6 @@ def _is_away(broker: BrokerImage) -> bool:
 
 
 def _with_address(brokers: list[BrokerImage], listener: str) -> Addressed:
-    """Brokers that have the listener."""
     found = []
     for broker in brokers:
         address = broker.endpoint(listener)

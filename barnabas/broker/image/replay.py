@@ -139,7 +139,6 @@ class ImageBuilder:
         self._offset, self._epoch, self._timestamp_ms = offset, epoch, timestamp_ms
 
     def image(self) -> MetadataImage:
-        """The image of all records so far."""
         image: MetadataImage = finished(self.image_in_slices())
         return image
 

@@ -26,10 +26,9 @@ METADATA_VERSION = "metadata.version"
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Every record of the image; none changes another.
+    """Features come first, metadata.version before all, as Kafka's reader demands; unserved types come last, in the order of writing.
 
-    Features come first, metadata.version before all, as Kafka's reader demands; unserved types come last, in the order of writing. A
-    ProducerIdsRecord before a topic has the next producer id at its creation: Kafka uses the last one, and accepts several in ascending
+    A ProducerIdsRecord before a topic has the next producer id at its creation: Kafka uses the last one, and accepts several in ascending
     order.
     """
     for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
