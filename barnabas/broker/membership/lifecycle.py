@@ -98,12 +98,9 @@ class Lifecycle:
         alone: bool,
         on_session_over: Callable[[], None],
     ) -> None:
-        """Sends nothing.
+        """Sends nothing. `alone`: no other node can be the controller.
 
-        Args:
-            controller: channel to the active controller.
-            alone: no other node can be the controller.
-            on_session_over: called when this broker's session with the controller has ended, and repeatedly until the next one begins.
+        `on_session_over` is called when this broker's session with the controller has ended, and repeatedly until the next one begins.
         """
         self._reactor = reactor
         self._config = config
@@ -156,11 +153,8 @@ class Lifecycle:
     async def register(self, endpoints: Sequence[Endpoint], previous_broker_epoch: int) -> None:
         """Registers this process, fenced, and waits until the own image holds the registration.
 
-        Args:
-            endpoints: addresses for clients and other brokers.
-            previous_broker_epoch: from the clean-shutdown file, −1 without one (unclean stop).
-
-        Raises RegistrationRefused: by the controller, or after initial.broker.registration.timeout.ms (KIP-631).
+        `previous_broker_epoch` is from the clean-shutdown file, −1 after an unclean stop. Raises RegistrationRefused, also after
+        initial.broker.registration.timeout.ms (KIP-631).
         """
         self._registration = BrokerRegistrationRequest(
             broker_id=self._node_id,
@@ -242,7 +236,6 @@ class Lifecycle:
     # --- heartbeats -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Starts the heartbeats."""
         self.heartbeat_now()
 
     def heartbeat_now(self) -> None:
@@ -348,7 +341,6 @@ class Lifecycle:
             self._arm(self._interval_ms)
 
     def _renew(self, sent_ms: int) -> None:
-        """Extends the session: the controller received a heartbeat sent at `sent_ms`."""
         until_ms = sent_ms + self._session_ms
         if self._alone:
             return  # no other node can change the leaders
@@ -452,7 +444,6 @@ class Lifecycle:
     # --- requests to the controller -------------------------------------------------------------------------------
 
     async def _ask(self, request: Message, timeout_ms: int) -> Any:
-        """The controller's answer, or the BrokerError that replaces it."""
         if self._reactor.failure is not None:
             raise self._reactor.failure
         waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
