@@ -33,10 +33,7 @@ def secured(reactor: Reactor, network: Network, config: BrokerConfig) -> tuple[N
 
 
 def peer_logins(config: BrokerConfig, rng: Rng, offload: Offload = in_place) -> PeerLogins | None:
-    """Logins at other nodes; None if their listeners have no SASL, or there are no other nodes. `offload` is `in_place` without threads.
-
-    Raises BrokerError(INVALID_CONFIG): the settings are incomplete.
-    """
+    """Logins at other nodes; None if their listeners have no SASL, or there are no other nodes. Raises BrokerError(INVALID_CONFIG)."""
     names = {config.inter_broker_listener, config.controller_listener_name}
     if not config.has_other_nodes or not any(config.security_protocol(name).startswith("SASL") for name in names):
         return None

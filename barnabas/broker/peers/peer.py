@@ -87,9 +87,7 @@ class PeersOfNode(Protocol):
     probes: bool
     traffic: dict[str, PeerTraffic]
 
-    def forget(self, peer: Peer) -> None:
-        """Removes a closed peer."""
-        ...
+    def forget(self, peer: Peer) -> None: ...
 
 
 class Peer:
@@ -194,10 +192,7 @@ class Peer:
     async def request(
         self, request: Message, *, timeout_ms: int, version_max: int | None = None, in_slices: bool = False
     ) -> Any:
-        """Sends a request and waits for its response. A cancelled wait drops the response; the request may have its effect.
-
-        Raises PeerError: there is no response.
-        """
+        """Sends a request and waits for its response. A cancelled wait drops the response; the request may have its effect. Raises PeerError."""
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
         def done(outcome: object) -> None:
@@ -258,7 +253,6 @@ class Peer:
             self._arm(exchange.reauthenticate_at_ms)
 
     def on_socket_lost(self) -> None:
-        """The other side, or the network, ended the connection."""
         why = end_reason(None if self._socket is None else self._socket.error)
         if self._exchange.state is ExchangeState.READY:
             self.lost_ms = self._now_ms()
@@ -379,7 +373,6 @@ class Peer:
         self._deliver(done, PeerError(kind, f"{self!r}: {error}"))
 
     def _decode_later(self, work: Steps[object], done: OnResponse) -> None:
-        """Decodes a long answer in slices, then calls `done`."""
 
         def failed(error: BaseException) -> None:
             text = f"{self!r} does not answer as a Kafka broker: {error}"
@@ -415,7 +408,6 @@ class Peer:
         self._end(self._failed)
 
     def _end(self, error: PeerError) -> None:
-        """Ends the connection, or the attempt to make one."""
         was_ready = self._exchange.state is ExchangeState.READY
         self._detach()
         queue, self._queue = self._queue, deque()
