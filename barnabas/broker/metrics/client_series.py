@@ -46,7 +46,6 @@ class ClientSeries:
         yield from list(self._tables.values())
 
     def _update(self) -> Iterator[None]:
-        """Updates the tables and drops ended series."""
         seen: dict[str, set[LabelPairs]] = {}
         for number, each in enumerate(self._telemetry.series()):
             table = self._tables.get(each.name)

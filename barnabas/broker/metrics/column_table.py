@@ -69,9 +69,8 @@ class Page(Generic[K]):
 class ColumnTable(Generic[K]):
     """Series of a busy node: some numbers of each of its 10,000 partitions change between two scrapes.
 
-    Args:
-        labels: of a row's key, as from `labels_text`; called once for each row.
-        others: rows with other keys or missing values; their lines follow those of this table.
+    `labels` returns those of a row's key, as from `labels_text`; called once for each row. `others` has rows with other keys or missing
+    values.
     """
 
     def __init__(

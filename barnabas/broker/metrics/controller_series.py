@@ -34,7 +34,7 @@ class ControllerSeries:
         self._became_active = 0
         self._was_active = False
 
-    # -- what happens
+    # -- events
 
     def on_decision(self, queued_ms: int, took_ms: int) -> None:
         self._queue_times.record(queued_ms * NS_PER_MS)
@@ -50,7 +50,6 @@ class ControllerSeries:
         self._was_active = active
 
     def turn(self) -> None:
-        """A minute is over."""
         for histogram in (self._queue_times, self._processing_times, self.commit_latency):
             histogram.turn()
 
@@ -71,7 +70,7 @@ class ControllerSeries:
                     )
             yield 1 + len(numbers) // PARTITIONS_PER_UNIT
 
-    # -- what is shown
+    # -- collectors
 
     def collect(self) -> Iterator[Metric | None]:
         image = self._current.image

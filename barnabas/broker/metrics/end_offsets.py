@@ -34,15 +34,11 @@ _Wanted = Mapping[str, Iterable[int]]  # partitions by topic
 
 
 class EndOffsets:
-    """Requests end offsets only at a scrape, at most once every FRESH_MS.
+    """Requests end offsets only at a scrape, at most once every FRESH_MS, from leaders of partitions with commits (`wanted`).
 
     A scrape waits at most WAIT_S; a later answer serves the next one. After ANSWER_MS without an answer a leader's offsets are dropped:
     their lag is not exported. Offsets are requested before the commits are read, so a lag may be too small by commits in between, never
     below 0.
-
-    Args:
-        wanted: partitions with commits, led here or elsewhere, in slices.
-        listener: the listener between brokers.
     """
 
     def __init__(

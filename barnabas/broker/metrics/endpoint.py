@@ -51,7 +51,6 @@ class MetricsEndpoint:
         return ("", 0) if self._server is None else self._server.address
 
     def close(self) -> None:
-        """Closes the address and its connections."""
         if self._server is not None:
             self._server.close()
 
@@ -84,7 +83,6 @@ class MetricsEndpoint:
         raise HttpRefusal(404, f"unknown path {path[:100]!r}; the paths are {', '.join(PATHS)}")
 
     def told(self, refusal: HttpRefusal) -> HttpAnswer:
-        """The answer to a refused request."""
         return HttpAnswer(refusal.status, PLAIN, (f"{refusal}\n".encode("utf-8", "replace"),), refusal.headers)
 
     async def _metrics(self, headers: Mapping[str, str]) -> HttpAnswer:

@@ -20,9 +20,7 @@ log = logger("kafka.server")
 class _Written(Protocol):
     """A `LineTable` of any kind of key."""
 
-    def written(self, out: list[bytes], *, openmetrics: bool) -> Work:
-        """Appends the text of all its series to `out`, in slices."""
-        ...
+    def written(self, out: list[bytes], *, openmetrics: bool) -> Work: ...
 
 
 Collected = Metric | _Written | None
@@ -68,7 +66,6 @@ class Exposition:
         self._preparations.append(prepare)
 
     async def prepared(self) -> None:
-        """Runs all preparations."""
         for prepare in self._preparations:
             try:
                 await prepare()
@@ -98,7 +95,6 @@ class Exposition:
 
 
 def encoded(family: Metric, *, openmetrics: bool) -> bytes:
-    """The text of one family."""
     if openmetrics:
         text: bytes = openmetrics_format.generate_latest(_One(family))  # type: ignore[no-untyped-call]  # it has no types
         return text.removesuffix(END)

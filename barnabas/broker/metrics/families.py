@@ -10,7 +10,6 @@ from barnabas.broker.metrics.histogram import Histogram
 
 
 def gauge(name: str, doc: str, value: float) -> Metric:
-    """A gauge without labels."""
     return GaugeMetricFamily(name, doc, value)
 
 
@@ -24,7 +23,7 @@ def quantile_family(
 ) -> Iterator[Metric]:
     """A Kafka histogram: a gauge for each quantile, and _count, without _sum. Without `label` there is one histogram.
 
-    `exact`: the counts, if the histograms hold a part of the durations.
+    `exact` has the counts, if the histograms hold a part of the durations.
     """
     labels = [label] if label else []
     quantiles = GaugeMetricFamily(name, doc, labels=[*labels, "quantile"])
@@ -45,7 +44,6 @@ def labelled(
     label: str,
     values: Iterable[tuple[str, float]],
 ) -> Metric:
-    """A family with one label."""
     family = kind(name, doc, labels=[label])
     for key, value in values:
         family.add_metric([key], value)

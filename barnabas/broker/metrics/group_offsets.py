@@ -50,12 +50,7 @@ class GroupOffsets:
     def put(
         self, key: _Topic, commits: Mapping[int, tuple[int, CommittedOffset]], ends: Sequence[int | None]
     ) -> Generator[None, None, int]:
-        """Sets the rows of a topic of a group. Returns the number of touched rows.
-
-        Args:
-            commits: by partition, as in the group's store.
-            ends: the high watermark of each partition of the topic; None: unknown.
-        """
+        """Returns the number of touched rows. `ends` has the high watermark of each partition of the topic; None: unknown."""
         count = len(ends)
         now = {number: (entry[1].offset, ends[number]) for number, entry in commits.items() if number < count}
         known = self._known.get(key, _Known(0, None))
@@ -79,7 +74,6 @@ class GroupOffsets:
         return rows
 
     def drop_all_but(self, kept: Container[_Topic]) -> Iterator[None]:
-        """Removes the rows of all other topics of groups."""
         for key in [each for each in self._known if each not in kept]:
             known = self._known[key] = self._known[key]._replace(commits=None)
             yield from self._drop_rows(key, range(known.partitions))
@@ -95,7 +89,6 @@ class GroupOffsets:
 
 
 def _row(offset: int, end: int | None) -> tuple[int, int | None]:
-    """The committed offset of a partition, and its lag."""
     if offset == NO_OFFSET:
         return NO_OFFSET, NO_OFFSET
     return offset, None if end is None else max(end - offset, 0)

@@ -108,7 +108,6 @@ class GroupSeries:
         )
 
     def _shards(self) -> Iterable[GroupShard]:
-        """The shards that no other broker coordinates now."""
         host = self._groups.host
         for partition, shard in host.active_shards():
             try:

@@ -43,7 +43,6 @@ class Histogram:
         self.counts[bisect_right(BOUNDS, duration_ns)] += 1
 
     def turn(self) -> None:
-        """A minute is over."""
         total = sum(self.counts)
         if not total and not any(map(any, self._windows)):
             self._windows.clear()
@@ -54,7 +53,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Durations ever recorded."""
         return self._before + sum(self.counts)
 
     def _recent(self) -> list[int]:

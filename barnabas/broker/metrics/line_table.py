@@ -93,7 +93,6 @@ class LineTable(Generic[K]):
         return row
 
     def drop(self, key: K) -> None:
-        """Removes a row, if it exists."""
         row = self._rows.pop(key, None)
         if row is None:
             return

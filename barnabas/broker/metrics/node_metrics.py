@@ -48,7 +48,6 @@ class NodeMetrics:
         self._add_collectors(node)
 
     def _add_collectors(self, node: Observed) -> None:
-        """Adds the collectors of this node's roles, and enables their counting."""
         add, watch = self.exposition.add, self.watch
         commit_latency = Histogram()
         if BROKER in node.config.roles:
@@ -100,12 +99,10 @@ class NodeMetrics:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound host and port."""
         return self._endpoint.address
 
     @property
     def shown_address(self) -> str:
-        """HOST:PORT."""
         return shown_address(*self.address)
 
     def close(self) -> None:

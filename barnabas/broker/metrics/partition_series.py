@@ -60,7 +60,6 @@ class PartitionSeries:
         self._table: ColumnTable[Replica] = ColumnTable(PARTITION_SERIES, _labels)
 
     def collect(self) -> Iterator[Collected]:
-        """The table, and the gauges of all replicas."""
         open_replicas = [each for each in self._replicas.all() if not each.failed]
         yield None
         yield from self._table.follow(open_replicas)
@@ -102,7 +101,6 @@ class PartitionSeries:
 
 
 def _brought_up_to_date(page: Page[Replica]) -> _Known:
-    """Gives the page the columns of its replicas; returns its known values."""
     replicas = page.keys
     known = page.known
     states = [(each.in_sync.partition_epoch, each.leader_id, each.min_insync_replicas) for each in replicas]

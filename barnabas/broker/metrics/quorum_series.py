@@ -56,7 +56,6 @@ class QuorumSeries:
             self._samples.append((now_ms, self._appended, self._fetched))
 
     def _rates(self) -> tuple[float, float]:
-        """Records appended and fetched a second."""
         if not self._samples:
             return 0.0, 0.0
         then_ms, appended, fetched = self._samples[0]

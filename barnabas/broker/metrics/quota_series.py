@@ -34,7 +34,6 @@ class QuotaSeries:
         self._mutations = mutations
 
     def collect(self) -> Iterator[Metric | None]:
-        """All families; those of quotas that no client has are empty."""
         now_ms = self._clock.monotonic_ms()
         used = [each for each in self._clients.usage(now_ms, CLIENTS_MAX) if each.kind is not QuotaKind.MUTATION]
         if self._mutations is not None:

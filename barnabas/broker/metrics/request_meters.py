@@ -61,12 +61,10 @@ class MeasuredRoute(Route):
         self.began_ns = perf_counter_ns()
 
     def turn(self) -> None:
-        """A minute is over."""
         self.minute_at = self.requests
         self.measured = 0
 
     def answered(self) -> None:
-        """The present measured request is answered without a wait."""
         duration_ns, self.began_ns = perf_counter_ns() - self.began_ns, 0
         self.meter.total.record(duration_ns)
         self.meter.local.record(duration_ns)
@@ -91,7 +89,7 @@ class RouteWithErrors(MeasuredRoute):
 
     def frame(self, correlation: int, response: Message) -> list[Buffer]:
         """Counts the answer's error."""
-        code = response.error_code  # `make_route` has looked
+        code = response.error_code  # type: ignore[attr-defined]  # `make_route` has checked
         if code:
             self.meter.errors[code] = self.meter.errors.get(code, 0) + 1
         return Route.frame(self, correlation, response)
@@ -146,7 +144,6 @@ class RequestMeters:
         return made
 
     def turn(self) -> None:
-        """A minute is over."""
         for routes in self._routes.values():
             for route in routes:
                 route.turn()
@@ -155,7 +152,6 @@ class RequestMeters:
                 histogram.turn()
 
     def collect(self) -> Iterator[Metric | None]:
-        """Families of kafka.network:type=RequestMetrics."""
         requests = CounterMetricFamily(
             "kafka_network_requestmetrics_requests", "Requests, by API and version.", labels=("request", "version")
         )

@@ -40,8 +40,7 @@ class TopicPartitionSeries:
     """One node exports each series, so that a sum over all nodes counts everything once: the leader of a partition, else the active
     controller.
 
-    Topics and brokers come from the active controller (`controller`, if this node has one). Without a leader `leader` is -1, without
-    offsets.
+    Topics and brokers come from the active controller. Without a leader `leader` is -1, without offsets.
     """
 
     def __init__(self, replicas: Replicas, current: CurrentImage, controller: QuorumController | None) -> None:
@@ -57,7 +56,6 @@ class TopicPartitionSeries:
         self._known: dict[bytes, tuple[TopicImage, list[int]]] = {}  # with the partitions that have no leader
 
     def collect(self) -> Iterator[Collected]:
-        """The tables, and gauges of the brokers."""
         if self._controller is not None and self._controller.active:
             image = self._current.image
             if image is not self._image:
@@ -105,7 +103,6 @@ class TopicPartitionSeries:
         return replica.node_id, int(preferred), replicas, in_sync, int(in_sync < replicas)
 
     def _follow(self, image: MetadataImage) -> Iterator[None]:
-        """Updates the rows of the active controller."""
         known, cost = self._known, 0
         for topic_id, topic in image.topics_by_id.items():
             found = known.get(topic_id)

@@ -41,7 +41,6 @@ class TopicSeries:
         self._seen: dict[str, tuple[object, int, int]] = {}
 
     def collect(self) -> Iterator[Metric | LineTable[str] | None]:
-        """The table, and the bytes of replication."""
         traffic, table, seen = self._traffic, self._table, self._seen
         of_all = traffic.gone()  # first: a topic that is deleted while this runs must not count twice
         for at, (topic, counts) in enumerate(list(traffic.topics.items())):

@@ -48,7 +48,6 @@ class TransactionSeries:
         self._oldest: dict[Replica, tuple[int, int]] = {}  # first offset of the oldest one, and since when it is shown
 
     def collect(self) -> Iterator[Collected]:
-        """All families, and the table."""
         yield from self._coordinated()
         coordinator = self._transactions
         yield GaugeMetricFamily(
@@ -64,7 +63,6 @@ class TransactionSeries:
         yield self._table
 
     def _coordinated(self) -> Iterator[Metric | None]:
-        """The transactions that this node coordinates."""
         now_ms = self._reactor.clock.now_ms()
         counts = {"false": 0, "true": 0}
         oldest_ms = {"false": now_ms, "true": now_ms}
@@ -96,7 +94,6 @@ class TransactionSeries:
         )
 
     def _partitions(self) -> Iterator[None]:
-        """Updates the table."""
         now_ms = self._reactor.clock.monotonic_ms()
         found: dict[Replica, tuple[int, int]] = {}
         replicas = list(self._replicas.all())
