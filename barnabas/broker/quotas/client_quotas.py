@@ -76,7 +76,7 @@ class QuotaMeter:
             kind: OrderedDict() for kind in QuotaKind
         }
 
-    # --- what is set ----------------------------------------------------------------------------------------------
+    # --- limits ---------------------------------------------------------------------------------------------------
 
     def set_quotas(self, entity: QuotaEntity, quotas: Mapping[str, float]) -> None:
         """Sets the quotas of an entity of users and client ids: those of `quotas` and no others."""
@@ -93,15 +93,13 @@ class QuotaMeter:
         self._tables[kind].set(names.get("user", ABSENT), names.get("client-id", ABSENT), limit)
 
     def limits(self, kind: QuotaKind) -> bool:
-        """Whether any client has this quota."""
         return bool(self._tables[kind])
 
     @property
     def configured(self) -> bool:
-        """Whether any client has any quota."""
         return any(self._tables.values())
 
-    # --- what is used ---------------------------------------------------------------------------------------------
+    # --- usage ----------------------------------------------------------------------------------------------------
 
     def produced(self, user: str, client_id: str, size_bytes: int, now_ms: int) -> int:
         """Throttle time of an answered Produce request of this size."""
@@ -127,10 +125,7 @@ class QuotaMeter:
         return int(min(found, 2**31 - 1)) if found == found else None  # not a number: no limit
 
     def served(self, user: str, client_id: str, busy_ns: int, now_ms: int) -> int:
-        """Throttle time of a request that kept the node busy for `busy_ns`, at most one sample.
-
-        100 percent are one processor: a node has one loop.
-        """
+        """Throttle time of a request that kept the node busy for `busy_ns`, at most one sample. 100 percent are one processor: a node has one loop."""
         throttle_ms = self._record(QuotaKind.REQUEST, user, client_id, busy_ns * PERCENT_A_NANOSECOND, now_ms)
         return min(throttle_ms, self._window.sample_ms)
 
