@@ -43,9 +43,7 @@ class Access(Protocol):
         """
         ...
 
-    def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Whether the operation is allowed on at least one possible resource of this type."""
-        ...
+    def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool: ...
 
     def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
         """Allowed operations as a bit field (bit n: operation n), for `authorized_operations` in answers."""

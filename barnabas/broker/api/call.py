@@ -53,17 +53,13 @@ class Origin(Protocol):
         ...
 
     @property
-    def apis(self) -> Mapping[int, Api]:
-        """The APIs of the connection's listener, by key."""
-        ...
+    def apis(self) -> Mapping[int, Api]: ...
 
     def close(self, reason: str) -> None:
         """Closes the connection with one log line; answers that are ready are still sent."""
         ...
 
-    def on_close(self, callback: Callable[[], None], /) -> None:
-        """Calls back once after the connection ended."""
-        ...
+    def on_close(self, callback: Callable[[], None], /) -> None: ...
 
 
 class Call(Generic[Q]):
@@ -113,10 +109,7 @@ class Pending(Generic[R]):
         self._unblock: Callable[[], None] | None = None
 
     def resolve(self, response: R | Work | None) -> None:
-        """Answers, by a response or by work that returns one; `None` answers nothing (acks=0).
-
-        Has no effect on a second call, or after the connection closed.
-        """
+        """Answers, by a response or by work that returns one; `None` answers nothing (acks=0). No effect on a second call or a closed connection."""
         if self.resolved:
             return
         self.resolved = True

@@ -25,7 +25,6 @@ def absent_client_id(length: int) -> str | None:
 
 
 def skip_tags(frame: memoryview, position: int) -> int:
-    """Returns the position of the body."""
     try:
         count = frame[position]
         position += 1

@@ -90,13 +90,9 @@ class Route:
         """A request that waited is answered."""
 
     def refusal(self, call_of: Callable[[Message], Call[Message]], frame: Buffer, position: int, why: str) -> Message:
-        """Answers a request that is too large with INVALID_REQUEST, for the elements at its beginning.
+        """Answers a request that is too large with INVALID_REQUEST, for the elements at its beginning; its body is at `position` of the frame.
 
-        Args:
-            call_of: makes the call.
-            position: of the body in the frame, which may be cut off.
-
-        Raises RemoteProtocolError: the answer names no error, because it would have one for each element and the frame shows none.
+        Raises RemoteProtocolError if the answer names no error, because it would have one for each element and the frame shows none.
         """
         beginning = decode_beginning(self.request, memoryview(frame)[:REFUSED_BYTES], self.version, position)
         refused = self.refuse(call_of(beginning), BrokerError(ErrorCode.INVALID_REQUEST, why))
@@ -122,11 +118,9 @@ class Route:
         return [out]
 
     def decode_in_slices(self, frame: Buffer, position: int) -> Generator[int, None, Message]:
-        """The request whose body begins at `position` of its frame."""
         return decode_in_slices(self.request, frame, self.version, position)
 
     def frame_in_slices(self, correlation: int, response: Message) -> Generator[int, None, list[Buffer]]:
-        """As `frame`."""
         parts: list[Buffer] = yield from encode_in_slices(response, self.version, bytearray(self.blank))
         _PREFIX.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation)
         return parts
@@ -158,7 +152,7 @@ class Router:
         self.make_route: Callable[[registry.Api, int, Handler, Refuse], Route] = Route
 
     def route(self, api_key: int, version: int) -> Route:
-        """The route of an API version; made on first use. Raises RemoteProtocolError: this listener does not serve it."""
+        """The route of an API version; made on first use. Raises RemoteProtocolError if this listener does not serve it."""
         route = self.routes.get(api_key << 16 | version)
         if route is None:
             api = self.apis.get(api_key)
@@ -218,7 +212,6 @@ class Router:
         return found
 
     def family(self, api: registry.Api) -> str:
-        """The module of `broker.handlers` that serves the API on this listener."""
         if self.listener == LOGIN_LISTENER:
             return "authentication"
         if self.listener == "broker" or api.family in _FAMILIES_EVERYWHERE:
@@ -238,7 +231,6 @@ def _guarded(route: Route, call: Call[Message], work: Work) -> Work:
 
 
 def _refusal(route: Route, call: Call[Message], error: Exception) -> Message | Work | None:
-    """The response for an error that a handler raised, or the work that returns it."""
     if isinstance(error, BrokerError):
         return route.refuse(call, error)
     # A bug of ours: the peer gets an error code, the log gets the trace.
