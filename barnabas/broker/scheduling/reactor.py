@@ -35,7 +35,7 @@ class ClientTime:
         self.timers = timers  # deadlines by that clock
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Runs the callback after `delay_ms`; `cancel` of the returned timer prevents it."""
+        """As `Reactor.call_later`."""
         return self.timers.call_later(delay_ms, callback)
 
     def stall_ms(self, deadline_ms: int) -> int:
@@ -60,10 +60,7 @@ class Reactor:
     ) -> None:
         """Constructs the reactor without an event loop; `attach` sets it.
 
-        Args:
-            name: of the scope, in messages.
-            on_fatal: called once, with the first error passed to `fatal`.
-            client_clock: of `client_time`; None for `clock`.
+        `on_fatal` gets the first error passed to `fatal`. `client_clock` is that of `client_time`, by default `clock`.
         """
         self.clock = clock  # wall clock and monotonic clock
         self.rng = rng  # random numbers and uuids
@@ -82,7 +79,6 @@ class Reactor:
         )
 
     def attach(self) -> None:
-        """Uses the running loop from now on."""
         self._loop = asyncio.get_running_loop()
 
     def soon(self, callback: Callable[[], None]) -> None:

@@ -145,14 +145,8 @@ class Slices:
     Requests below a slice are served at once until the turn has TURN_UNITS_MAX; then deferrable work begins in a later turn. Logins have
     their own LOGINS_PER_TURN places in each turn: logged-in clients never wait behind them. `on_busy` and `on_idle` stop the cyclic garbage
     collector during long work: one collection over a large request takes longer than many slices. Either `done` or `failed` of work is
-    called, once, and neither after `cancel` or `close`.
-
-    Args:
-        next_turn: calls back in the next turn of the loop, after everything that has arrived by then.
-        fatal: gets the InvariantViolated of a callback.
-        in_thread: runs C code; without it, C code runs in place.
-        on_busy: long work begins and there was none.
-        on_idle: no long work remains.
+    called, once, and neither after `cancel` or `close`. `fatal` gets the InvariantViolated of a callback. Without `in_thread` C code runs
+    in place.
     """
 
     def __init__(
@@ -187,7 +181,6 @@ class Slices:
 
     @property
     def busy(self) -> bool:
-        """Whether long work is in progress."""
         return self._holding
 
     def start(
@@ -223,7 +216,6 @@ class Slices:
         return made
 
     def close(self) -> None:
-        """The node stops: no work continues or begins."""
         self._closed = True
         for each in (*self._active, *self._threaded):
             each.cancel()
@@ -237,7 +229,7 @@ class Slices:
         self._logins.clear()
         self._rest()
 
-    # -- what is served at once
+    # -- immediate work
 
     def run(
         self,
@@ -400,7 +392,6 @@ class Slices:
         done(None)
 
     def _resume(self, piece: Slice, error: Exception | None) -> None:
-        """The C code of the work has ended."""
         if self._closed:
             return
         del self._threaded[piece]

@@ -19,9 +19,7 @@ CALLS_PER_TURN = 128  # of callbacks whose deadline has passed: 4 ms if each ans
 class LoopTimer(Protocol):
     """Result of `loop.call_later`."""
 
-    def cancel(self) -> None:
-        """Prevents the call."""
-        ...
+    def cancel(self) -> None: ...
 
 
 class Timer:
@@ -45,12 +43,8 @@ class Timers:
     """All deadlines of a node. Most are cancelled early: a heap entry costs a tenth of a loop timer.
 
     Cancelled entries are removed when they are the majority. A callback armed by a callback with a delay of 0 runs in a later turn, so a
-    chain of them does not block the loop.
-
-    Args:
-        clock: `monotonic_ms` is read at every `call_later` and when the loop's timer fires.
-        call_later: arms the loop's timer: (delay in seconds, callback).
-        on_broken: called when a callback raised InvariantViolated; other exceptions are logged here and end nothing.
+    chain of them does not block the loop. `call_later` arms the loop's timer: (delay in seconds, callback). `on_broken` gets the
+    InvariantViolated of a callback; other exceptions are logged here and end nothing.
     """
 
     __slots__ = ("_armed", "_armed_for", "_call_later", "_cancelled", "_clock", "_heap", "_on_broken", "_sequence")
