@@ -333,7 +333,6 @@ class Node:
             self.metrics.close()
 
     def _end_control(self) -> None:
-        """Stops the controller and ends requests to other controllers."""
         if self.quorum_controller is not None:
             self.quorum_controller.close()
         self.controller.close()
@@ -378,7 +377,6 @@ class Node:
             self._on_fatal(error)
 
     def _make_authorizer(self, settings: AuthorizerSettings | None) -> Authorizer | None:
-        """None: everything is allowed."""
         wanted = settings or self.config.authorizer()
         if wanted is None:
             return None
@@ -388,7 +386,6 @@ class Node:
         return node_authorizer(wanted, self.current_image, servers, self.lifecycle, self.quorum_controller)
 
     def _make_telemetry(self) -> ClientTelemetry | None:
-        """Telemetry that clients push, for /metrics."""
         if self.config.metrics_address is None:
             return None
         from barnabas.broker.telemetry.clients import ClientTelemetry
@@ -451,7 +448,6 @@ class Node:
         return self.reactor.failure
 
     def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Applies the next image to the node's own settings."""
         if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.config.reconfigure(image.cluster_config, image.broker_config(self.node_id))
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
@@ -467,7 +463,6 @@ class Node:
         yield from ()
 
     def _apply_to_replicas(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Applies the next image to the replicas once their logs are open."""
         if self._logs_open:
             yield from self.replicas.apply(image, delta)
 
@@ -475,7 +470,6 @@ class Node:
         yield from log_changes(self.node_id, self.current_image.image, image, delta)
 
     def _on_elections(self, elections: list[LeadershipChange]) -> None:
-        """Notifies the coordinator of each topic of elections in the topic's partitions."""
         for topic, partition, leader_epoch, leads in elections:
             coordinator = self._coordinators.get(topic)
             if coordinator is not None and leads:
