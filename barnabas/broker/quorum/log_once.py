@@ -62,6 +62,7 @@ class LogOnce:
             )
 
     def error(self, template: str, *values: object) -> None:
+        """Logs at level ERROR unless it was logged before with the same values."""
         message = template % values
         if message not in self._logged and len(self._logged) < MESSAGES_MAX:
             self._logged[message] = None

@@ -24,6 +24,7 @@ def on_joined(group_id: str, member_id: str, client_id: str, client_host: str) -
 
 
 def on_removed(group_id: str, member_id: str) -> None:
+    """A member of a classic group leaves, or is removed."""
     log.info("Member is removed: group=%s member=%s", group_id, member_id)
 
 
@@ -33,6 +34,7 @@ def on_expired(group_id: str, member_id: str, deadline: str) -> None:
 
 
 def on_record(record: ConsumerRecord | GroupRecord) -> None:
+    """A record of a group is committed."""
     if isinstance(record, GroupRecord):
         if record.value is None:
             log.info("Group is deleted: group=%s", record.group_id)

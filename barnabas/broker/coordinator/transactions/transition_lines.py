@@ -21,6 +21,7 @@ def on_fenced(transaction: TransactionMetadata) -> None:
 
 
 def on_transition(before: TransactionMetadata | None, after: TransactionMetadata) -> None:
+    """A record of a transaction is committed."""
     if log.isEnabledFor(logging.DEBUG):
         log.debug(
             "Transaction changes its state: transactional_id=%s before=%s after=%s producer_id=%d producer_epoch=%d "
