@@ -109,7 +109,7 @@ class Pending(Generic[R]):
         self._unblock: Callable[[], None] | None = None
 
     def resolve(self, response: R | Work | None) -> None:
-        """Answers, by a response or by work that returns one; `None` answers nothing (acks=0). No effect on a second call or a closed connection."""
+        """Answers by a response or by work that returns one; `None`: no answer (acks=0). Only the first call counts."""
         if self.resolved:
             return
         self.resolved = True

@@ -1,4 +1,4 @@
-"""Broker heartbeats: the state that a broker requests and the state that it gets (KIP-631, KIP-841, Kafka's BrokerHeartbeatManager).
+"""Broker heartbeats: requested and decided states of a broker (KIP-631, KIP-841, Kafka's BrokerHeartbeatManager).
 
 FENCED ──caught up, wants neither──► UNFENCED ──wants to shut down, leads something──► CONTROLLED_SHUTDOWN
    ▲                                     │                                                    │

@@ -133,7 +133,7 @@ def _refusal(
 
 @LongDecision[ElectLeadersRequest, ElectLeadersResponse]
 def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> Work:
-    """Without partitions it means all, and the answer omits those that need no election. Raises BrokerError(INVALID_REQUEST) for an unknown type."""
+    """Without partitions it means all; then the answer omits those that need no election. Raises BrokerError(INVALID_REQUEST)."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     wanted: list[tuple[str, Sequence[int]]]

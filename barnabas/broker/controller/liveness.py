@@ -185,6 +185,7 @@ class Liveness:
             return True
         if not self.sessions.alive(former.broker_id, self._now_ms()):
             return True
+        # The new process has bound the address of the former one.
         return self._same_address(former, request) and not self.sessions.connected(former.broker_id)
 
     def _same_address(self, former: BrokerImage, request: BrokerRegistrationRequest) -> bool:

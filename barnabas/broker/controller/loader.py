@@ -45,7 +45,7 @@ class MetadataLoader:
         channel: ControllerChannel,
         heartbeat_now: Callable[[], None],
     ) -> None:
-        """Reads no log. `current` publishes the images; `controller` is None without that role; `heartbeat_now` sends this broker's heartbeat."""
+        """Reads no log. `controller` is None without that role; `heartbeat_now` sends this broker's heartbeat."""
         self._reactor = reactor
         self._slices = slices
         self._quorum = quorum

@@ -13,7 +13,7 @@ ACCEPTED_PAUSE_MS_MAX: Final = 1_000  # if the listener accepts
 
 
 class Suspicion:
-    """Probes of one incarnation since its heartbeat connection was closed. Fencing a running broker is safe: its next heartbeat unfences it.
+    """Probes of one incarnation after its heartbeat connection closed. Fencing a running broker is safe: its next heartbeat unfences it.
 
     A listener that accepts belongs to a running process: the session decides. Two failed probes in a row, one of them refused, prove a
     death: a broker's listener is open from before its registration until after its shutdown. Without a refusal the broker may only be

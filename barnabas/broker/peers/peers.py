@@ -38,7 +38,7 @@ class Peers:
         self._closed = False
 
     def to(self, host: str, port: int, purpose: str, *, node_id: int = -1) -> Peer:
-        """The same peer at every call. `purpose` is part of the client id that the other node sees; slow and urgent requests use different ones."""
+        """The same peer at every call. `purpose` is part of the client id; slow and urgent requests use different ones."""
         key = (host, port, purpose)
         peer = self._peers.get(key)
         if peer is None:
@@ -48,7 +48,7 @@ class Peers:
         return peer
 
     def missing(self, host: str, port: int) -> bool:
-        """Whether the node ended a connection within the last MISSING_MS and none is open now: no proof of a death, but clients are not sent to it."""
+        """Whether the node ended a connection within the last MISSING_MS and none is open now: clients are not sent to it."""
         here = [peer for (h, p, _), peer in self._peers.items() if (h, p) == (host, port)]
         since_ms = self.reactor.clock.monotonic_ms() - MISSING_MS
         return any(peer.lost_ms > since_ms for peer in here) and not any(peer.connected for peer in here)

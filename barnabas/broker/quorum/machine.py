@@ -60,7 +60,7 @@ class RaftMachine:
         log_once: LogOnce,
         directory_id: bytes = bytes(16),
     ) -> None:
-        """Continues from the state on disk; sends nothing before `start`. An observer is not among `voters`; `random` returns floats in [0, 1)."""
+        """Continues from `state`; sends nothing before `start`. An observer is not among `voters`; `random` returns floats in [0, 1)."""
         self.node_id = node_id
         self.voters = tuple(sorted(voters))
         self.log = raft_log

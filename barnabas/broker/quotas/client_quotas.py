@@ -125,7 +125,7 @@ class QuotaMeter:
         return int(min(found, 2**31 - 1)) if found == found else None  # not a number: no limit
 
     def served(self, user: str, client_id: str, busy_ns: int, now_ms: int) -> int:
-        """Throttle time of a request that kept the node busy for `busy_ns`, at most one sample. 100 percent are one processor: a node has one loop."""
+        """Throttle time of a request of `busy_ns`, at most one sample. 100 percent are one processor: a node has one loop."""
         throttle_ms = self._record(QuotaKind.REQUEST, user, client_id, busy_ns * PERCENT_A_NANOSECOND, now_ms)
         return min(throttle_ms, self._window.sample_ms)
 

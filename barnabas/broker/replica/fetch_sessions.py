@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 CONSUMER: Final = -1  # broker id of a peer that is not a follower
 
 NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 0  # requests a new session with all its partitions
+FINAL_EPOCH: Final = -1  # requests none and closes the one that it names
 EPOCH_MAX: Final = 2**31 - 1
 
 PartitionKey = tuple[str | bytes, int]  # topic name, or topic id since v13

@@ -39,7 +39,7 @@ class Committer:
 
 
 def check_missing(committer: Committer) -> None:
-    """Only clients without membership may commit for a missing group. Raises BrokerError(ILLEGAL_GENERATION); from OffsetCommit 9 on GROUP_ID_NOT_FOUND."""
+    """Only clients without membership may commit: else ILLEGAL_GENERATION, from OffsetCommit 9 on GROUP_ID_NOT_FOUND."""
     if committer.generation >= 0:
         has_code = committer.version is not None and committer.version >= MEMBER_EPOCH_VERSION
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND if has_code else ErrorCode.ILLEGAL_GENERATION)

@@ -391,7 +391,7 @@ class GroupCoordinator:
         self._expiry = self._slices.start(self._expire(), lambda _: self._arm_retention(), self._reactor.fatal)
 
     def expire_offsets(self, done: Callable[[], None], keep: Container[str] = ()) -> None:
-        """Deletes expired offsets and empty groups without offsets, except those of `keep`, in slices; `done` when the tombstones are written."""
+        """Deletes expired offsets and groups without members and offsets, except `keep`; `done` when the tombstones are written."""
         self._slices.start(self._expire(keep), lambda _: done(), self._reactor.fatal)
 
     def _expire(self, keep: Container[str] = ()) -> Work:

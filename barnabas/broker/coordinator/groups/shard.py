@@ -193,7 +193,7 @@ class GroupShard:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def expired(self, at: At, keep: Container[str] = ()) -> Iterator[tuple[int, Sequence[AnyRecord]]]:
-        """Yields the number of checked offsets, and tombstones to be staged before the next step: expired offsets, and groups left without any."""
+        """Yields the number of checked offsets, and tombstones of offsets and empty groups, to be staged before the next step."""
         retention_ms = self.tables.settings.offsets_retention_ms
         for group in self.groups():
             present = partial(self.group, group.group_id)

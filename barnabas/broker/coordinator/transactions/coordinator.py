@@ -384,7 +384,7 @@ class TransactionCoordinator:
             write(None)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """The committed state of a transactional id. Raises BrokerError(INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND), and as `ShardHost.shard`."""
+        """The committed state. Raises BrokerError(INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND), and as `ShardHost.shard`."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         _, shard = self.host.shard_for(transactional_id)

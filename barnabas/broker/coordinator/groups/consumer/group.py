@@ -151,7 +151,7 @@ class ConsumerGroup:
         return found
 
     def topic_names(self, changed: ConsumerMember | None = None, without: tuple[str, ...] = ()) -> set[str]:
-        """Topics of all subscriptions, with `changed` in its new state, `without` these members. Its time grows with different subscriptions only."""
+        """Topics of all subscriptions, with `changed` in its new state, `without` these members."""
         counts = dict(self.subscriptions)
         for member_id in (*without, *(() if changed is None else (changed.member_id,))):
             if member_id in self.members:
