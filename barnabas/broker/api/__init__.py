@@ -1,1 +1,1 @@
-"""What every layer of the broker shares: calls and their answers, access, principals, routes."""
+"""Types shared by the broker's layers: calls and answers, access, principals, routes."""

@@ -1,7 +1,4 @@
-"""Access: what one principal may do from one host.
-
-Each connection has an Access from its authentication on; handlers ask `Call.access`. Without an authorizer it is FULL_ACCESS.
-"""
+"""Access: permissions of one principal from one host."""
 
 from __future__ import annotations
 
@@ -14,23 +11,19 @@ CLUSTER_NAME: Final = "kafka-cluster"  # the name of the only resource of type C
 
 
 class Access(Protocol):
-    """What one principal may do from one host, now: a change of ACLs applies to the next question.
-
-    Attributes:
-        unrestricted: everything is allowed and nothing is logged: a handler may skip its questions.
-    """
+    """Permissions of one connection from its authentication on (`Call.access`); changed ACLs apply to the next check."""
 
     principal: Principal
     host: str
-    unrestricted: bool
+    unrestricted: bool  # everything is allowed and nothing is logged: a handler may skip its checks
 
     @property
     def standing(self) -> object:
-        """While it is equal, so are all decisions, and a question that was answered need not be asked again. None: ask always."""
+        """While it is equal, so are all decisions, and a check need not be repeated. None: always check."""
         ...
 
     def asked_by(self, api_key: int) -> Access:
-        """The same access, for questions of a request of this API: the audit log names it. `Call.access` does this."""
+        """The same access for a request of this API, which the audit log names. `Call.access` does this."""
         ...
 
     def allows(
@@ -45,22 +38,20 @@ class Access(Protocol):
         """Whether the operation on this resource is allowed.
 
         Args:
-            log: whether the decision is for the audit log; False for a question that only selects what is listed.
-            references: how many elements of the request are about the resource, for the audit log.
+            log: False if the check only selects listed resources: not for the audit log.
+            references: elements of the request about the resource, for the audit log.
         """
         ...
 
-    def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Whether the operation is allowed on at least one possible resource of this type."""
-        ...
+    def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool: ...
 
     def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
-        """The allowed operations as a bit field (bit n: operation n), for `authorized_operations` in answers."""
+        """Allowed operations as a bit field (bit n: operation n), for `authorized_operations` in answers."""
         ...
 
 
 class FullAccess:
-    """Everything is allowed: there is no authorizer."""
+    """Everything is allowed: without authorizer."""
 
     unrestricted = True
 
@@ -70,11 +61,10 @@ class FullAccess:
 
     @property
     def standing(self) -> object:
-        """None: a handler skips its questions anyway."""
+        """A handler skips its checks anyway."""
         return None
 
     def asked_by(self, api_key: int) -> FullAccess:
-        """Itself."""
         return self
 
     def allows(
@@ -86,11 +76,9 @@ class FullAccess:
         log: bool = True,
         references: int = 1,
     ) -> bool:
-        """True."""
         return True
 
     def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """True."""
         return True
 
     def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
@@ -99,7 +87,7 @@ class FullAccess:
 
 
 _O = AclOperation
-OPERATIONS: Final[dict[AclResourceType, tuple[AclOperation, ...]]] = {  # that exist for a type
+OPERATIONS: Final[dict[AclResourceType, tuple[AclOperation, ...]]] = {  # existing operations by type
     AclResourceType.TOPIC: (
         _O.READ,
         _O.WRITE,

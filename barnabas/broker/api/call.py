@@ -1,7 +1,5 @@
-"""Call, Pending and Done: a request as its handler sees it, and results that are given later.
-
-There are two ways to return "a result or an error". A function that decides at once returns the result or raises
-BrokerError. A function that may finish later takes a `Done[T]` and never raises BrokerError.
+"""Call, Pending and Done: requests to handlers, and delayed results.
+A function that decides at once returns the result or raises BrokerError. One that may finish later takes a `Done[T]` and never raises it.
 """
 
 from __future__ import annotations
@@ -25,27 +23,23 @@ Done = Callable[[T | BrokerError], None]
 
 
 class ConnectionLogin(Protocol):
-    """The logins of a connection, as handlers use them. Each method may raise RemoteProtocolError."""
+    """The logins of a connection, for handlers. Each method may raise RemoteProtocolError."""
 
     def may_begin_again(self) -> bool:
         """Whether a handshake starts a re-authentication now."""
         ...
 
     def on_api_versions(self, *, answered: bool = True) -> Answer:
-        """The client asks which versions are served; None: it is answered."""
+        """None: the client may get the versions; `answered`: whether the answer names them."""
         ...
 
-    def on_handshake(self, mechanism: str, version: int) -> Answer:
-        """The client chooses a mechanism."""
-        ...
+    def on_handshake(self, mechanism: str, version: int) -> Answer: ...
 
-    def on_token(self, token: bytes) -> Answer:
-        """A token of the client."""
-        ...
+    def on_token(self, token: bytes) -> Answer: ...
 
 
 class Origin(Protocol):
-    """The connection that sent the request, as handlers use it."""
+    """The connection of a request, for handlers."""
 
     number: int  # connections are numbered in the order of acceptance
     listener_name: str
@@ -55,28 +49,21 @@ class Origin(Protocol):
 
     @property
     def login(self) -> ConnectionLogin | None:
-        """The logins of a connection of a SASL listener; None on another listener."""
+        """None on a listener without SASL."""
         ...
 
     @property
-    def apis(self) -> Mapping[int, Api]:
-        """The APIs that the connection's listener serves, by key."""
-        ...
+    def apis(self) -> Mapping[int, Api]: ...
 
     def close(self, reason: str) -> None:
         """Closes the connection with one log line; answers that are ready are still sent."""
         ...
 
-    def on_close(self, callback: Callable[[], None], /) -> None:
-        """Calls back once after the connection ended."""
-        ...
+    def on_close(self, callback: Callable[[], None], /) -> None: ...
 
 
 class Call(Generic[Q]):
-    """One request passed to a handler.
-
-    Views in `request` are valid only during the call: a handler that waits copies what it needs.
-    """
+    """One request for a handler. Views in `request` are valid only during the call: a handler that waits copies its data."""
 
     __slots__ = ("api_key", "client_host", "client_id", "connection", "request", "version")
 
@@ -92,22 +79,22 @@ class Call(Generic[Q]):
 
     @property
     def listener(self) -> str:
-        """Name of the listener that received the request; answers give broker addresses of the same listener."""
+        """The listener that received the request; answers give broker addresses of the same listener."""
         return self.connection.listener_name
 
     @property
     def access(self) -> Access:
-        """What the client may do, with its principal and host."""
+        """Permissions of the client, with its principal and host."""
         access = self.connection.access
         return access if access.unrestricted else access.asked_by(self.api_key)
 
 
 class Pending(Generic[R]):
-    """An answer that is given later.
+    """A delayed answer.
 
     Args:
-        blocks: the request waits *before* its effect, so the later requests of its connection are held and reading pauses,
-            until `resolve` or `effected`. Otherwise the request waits after its effect and delays only later answers.
+        blocks: the request waits *before* its effect, so the later requests of its connection are held and reading pauses, until `resolve` or
+            `effected`. Otherwise the request waits after its effect and delays only later answers.
         on_closed: called once if the connection closes before `resolve`; the request must then have no effect.
     """
 
@@ -122,10 +109,7 @@ class Pending(Generic[R]):
         self._unblock: Callable[[], None] | None = None
 
     def resolve(self, response: R | Work | None) -> None:
-        """Answers, by a response or by work that returns one; `None` answers nothing (acks=0).
-
-        A second call does nothing, and neither does one after the connection closed.
-        """
+        """Answers by a response or by work that returns one; `None`: no answer (acks=0). Only the first call counts."""
         if self.resolved:
             return
         self.resolved = True
@@ -155,7 +139,7 @@ class Pending(Generic[R]):
             on_closed()
 
     def attach(self, deliver: Callable[[Answer], None], unblock: Callable[[], None] | None) -> None:
-        """Sets the receiver of the answer (called by connections only). Call it before `resolve`."""
+        """Sets the receiver of the answer, before `resolve` (called by connections only)."""
         self._deliver = deliver
         self._unblock = unblock
 
@@ -173,7 +157,7 @@ Table = Mapping[type[Message], tuple[Handler, Refuse]]  # handlers of a family, 
 
 
 class InnerApi(NamedTuple):
-    """What serves an API version for requests inside other ones: decodes a request, answers it, encodes the frame of the answer."""
+    """Serves an API version inside other requests: decodes a request, answers it, encodes the frame of the answer."""
 
     decode_in_slices: Callable[[bytes, int], Generator[int, None, Message]]
     answer: Callable[[Call[Message]], Answer]

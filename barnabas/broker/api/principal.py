@@ -1,7 +1,4 @@
-"""Principal: who a client is, as in Kafka's KafkaPrincipal.
-
-A value. Made by the authentication of a connection; used by the authorizer, quotas and delegation tokens.
-"""
+"""Principal: a client's identity, as Kafka's KafkaPrincipal."""
 
 from __future__ import annotations
 
@@ -11,15 +8,11 @@ USER: Final = "User"
 
 
 class Principal(NamedTuple):
-    """A type and a name.
-
-    Attributes:
-        token: whether it was authenticated by a delegation token: such a client may not make or renew tokens.
-    """
+    """A type and a name."""
 
     kind: str
     name: str
-    token: bool = False
+    token: bool = False  # authenticated by a delegation token: such a client may not make or renew tokens
 
     def __str__(self) -> str:
         """As in ACLs: User:alice."""

@@ -1,6 +1,5 @@
-"""Parts of a request header: the client id, and the tag section (flexible versions, KIP-482), of which no tag is known.
-
-Pure functions of the bytes. They raise RemoteProtocolError for malformed parts and for too many tags.
+"""Request header parts: client id, and the tag section (flexible versions, KIP-482), of which no tag is known.
+Malformed parts and too many tags raise RemoteProtocolError.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from barnabas.errors import RemoteProtocolError
 
 
 def decoded_client_id(data: bytes, length: int) -> str:
-    """The client id from its bytes, which are fewer than its `length` if the frame ends before."""
+    """`data` is shorter than `length` if the frame ends before."""
     if len(data) < length:
         raise RemoteProtocolError(f"client id of {length} bytes exceeds its frame")
     try:
@@ -19,14 +18,13 @@ def decoded_client_id(data: bytes, length: int) -> str:
 
 
 def absent_client_id(length: int) -> str | None:
-    """The client id of a header that has no bytes of it: null or empty."""
+    """The client id of a header without bytes of it: null or empty."""
     if length < -1:
         raise RemoteProtocolError(f"client id of length {length}")
     return None if length else ""
 
 
 def skip_tags(frame: memoryview, position: int) -> int:
-    """Skips the tag section of a request header; returns the position of the body."""
     try:
         count = frame[position]
         position += 1

@@ -1,15 +1,4 @@
-"""Router: finds the handler of a request, runs it and encodes its answer.
-
-A handler is a function `handler(needs, call) -> response | Pending | None`, or a generator that returns one of these and yields after
-each element that it has answered (`slices.Work`). The module of its family, `broker/handlers/<family>.py`, declares in `Needs` what
-its handlers work on. Its table `HANDLERS` lists each handler under its request class, beside the function
-`refuse(call, error) -> response` that makes the answer with one error for the whole request. The router calls `refuse` for a
-BrokerError that the handler raises. The controller listener uses the table `CONTROLLER_HANDLERS`, and `quorum` and `cluster` serve
-its own APIs. A family is imported on its first request, so that a broker starts fast.
-
-Unknown API keys and versions close the connection, as in Kafka, except that ApiVersions in an unknown version is answered in
-version 0 with UNSUPPORTED_VERSION and the served range (KIP-511).
-"""
+"""Router: finds the handler of a request, runs it and encodes its answer."""
 
 from __future__ import annotations
 
@@ -32,7 +21,7 @@ from barnabas.work import Work, finished
 
 log = logger("kafka.request.logger")
 
-# Answers of these APIs carry record batches: they are sent as a list of buffers, without a copy of the batches.
+# Answers with record batches: they are sent as a list of buffers, without a copy of the batches.
 _ANSWERS_WITH_RECORDS: Final = frozenset({1})
 # Controller listener: these families serve the same APIs as for clients, `quorum` serves Raft, `cluster` serves the rest.
 _FAMILIES_EVERYWHERE: Final = frozenset({"authentication", "envelope", "metadata"})
@@ -45,7 +34,7 @@ _PREFIX: Final = Struct(">ii")  # frame length without the length field, correla
 
 
 class MeasuredWait(NamedTuple):
-    """A measured request that waits: when it began, when it began to wait, and who measures it."""
+    """A waiting measured request: its begin, the begin of its wait, and its meter."""
 
     began_ns: int
     waits_ns: int
@@ -53,13 +42,7 @@ class MeasuredWait(NamedTuple):
 
 
 class Route:
-    """Everything needed to serve one (API, version); made on its first request.
-
-    Attributes:
-        requests: how many came.
-        measured: a request is measured if no bit of its number is in this mask; -1: none is.
-        began_ns: when the present request began, while it is measured; else 0.
-    """
+    """Serves one (API, version); made on its first request."""
 
     __slots__ = (
         "api_key",
@@ -79,9 +62,9 @@ class Route:
 
     def __init__(self, api: registry.Api, version: int, handler: Handler, refuse: Refuse) -> None:
         self.api_key = api.key
-        self.requests = 0
-        self.measured = -1
-        self.began_ns = 0
+        self.requests = 0  # received so far
+        self.measured = -1  # a request is measured if no bit of its number is in this mask; -1: none is
+        self.began_ns = 0  # begin of the present measured request; else 0
         self.version = version
         self.handler = handler
         self.refuse = refuse
@@ -94,10 +77,10 @@ class Route:
         self.by_parts = api.key in _ANSWERS_WITH_RECORDS
 
     def begin(self) -> None:
-        """A request begins that is to be measured."""
+        """A measured request begins."""
 
     def answered(self) -> None:
-        """The present request, which is measured, is answered without a wait."""
+        """The present measured request is answered without a wait."""
 
     def hold(self) -> MeasuredWait | None:
         """The present request waits; `finish` takes the result when it is answered."""
@@ -107,14 +90,9 @@ class Route:
         """A request that waited is answered."""
 
     def refusal(self, call_of: Callable[[Message], Call[Message]], frame: Buffer, position: int, why: str) -> Message:
-        """Answers a request that is too large with INVALID_REQUEST, for the elements at its beginning.
+        """Answers a request that is too large with INVALID_REQUEST, for the elements at its beginning; its body is at `position` of the frame.
 
-        Args:
-            call_of: makes the call.
-            position: where the body begins in the frame, which may be cut off.
-
-        Raises:
-            RemoteProtocolError: the answer names no error, because it would have one for each element and the frame shows none.
+        Raises RemoteProtocolError if the answer names no error, because it would have one for each element and the frame shows none.
         """
         beginning = decode_beginning(self.request, memoryview(frame)[:REFUSED_BYTES], self.version, position)
         refused = self.refuse(call_of(beginning), BrokerError(ErrorCode.INVALID_REQUEST, why))
@@ -140,11 +118,9 @@ class Route:
         return [out]
 
     def decode_in_slices(self, frame: Buffer, position: int) -> Generator[int, None, Message]:
-        """Returns the request whose body begins at `position` of its frame."""
         return decode_in_slices(self.request, frame, self.version, position)
 
     def frame_in_slices(self, correlation: int, response: Message) -> Generator[int, None, list[Buffer]]:
-        """Returns what `frame` returns."""
         parts: list[Buffer] = yield from encode_in_slices(response, self.version, bytearray(self.blank))
         _PREFIX.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation)
         return parts
@@ -157,13 +133,14 @@ Interceptor = Callable[[Serve, Route, Call[Message]], Answer]
 class Router:
     """The table of routes of one listener of a node.
 
-    Args:
-        needs: what handlers work on; has every member of every family's `Needs`.
-        listener: "broker" for clients and brokers, "controller" for the controller listener, "login" for connections of both that have
-            not logged in.
+    `handler(needs, call)` returns a response, a Pending or None, or is a generator that returns one of these and yields work units. The
+    module of its family, `broker/handlers/<family>.py`, declares `Needs` and the table `HANDLERS` (`CONTROLLER_HANDLERS` on the controller
+    listener) of handlers and `refuse(call, error)` by request class. A family is imported on its first request, so that a broker starts
+    fast.
 
-    Attributes:
-        make_route: makes a route; the metrics set one that measures.
+    Args:
+        needs: the parts of the node; has every member of every family's `Needs`.
+        listener: "broker" for clients and brokers, "controller", or "login" for connections of both that have not logged in.
     """
 
     def __init__(self, needs: object, listener: str = "broker") -> None:
@@ -175,14 +152,11 @@ class Router:
             if listener in api.listeners or (listener == LOGIN_LISTENER and key in _LOGIN_APIS)
         }
         self.routes: dict[int, Route] = {}  # api_key << 16 | version
+        # the metrics set one that measures
         self.make_route: Callable[[registry.Api, int, Handler, Refuse], Route] = Route
 
     def route(self, api_key: int, version: int) -> Route:
-        """The route of an API version; made on first use.
-
-        Raises:
-            RemoteProtocolError: this listener does not serve it.
-        """
+        """The route of an API version; made on first use. Raises RemoteProtocolError if this listener does not serve it."""
         route = self.routes.get(api_key << 16 | version)
         if route is None:
             api = self.apis.get(api_key)
@@ -241,7 +215,7 @@ class Router:
         return _guarded(route, call, response) if response.__class__ is GeneratorType else response
 
     def inner(self, api_key: int, version: int) -> InnerApi:
-        """What serves a request inside another one (Envelope). Raises RemoteProtocolError as `route`."""
+        """For requests inside another one (Envelope). Raises RemoteProtocolError as `route`."""
         route = self.route(api_key, version)
         return InnerApi(route.decode_in_slices, partial(self.answer, route), route.frame_in_slices)
 
@@ -255,7 +229,6 @@ class Router:
         return found
 
     def family(self, api: registry.Api) -> str:
-        """The module of `broker.handlers` that serves it on this listener."""
         if self.listener == LOGIN_LISTENER:
             return "authentication"
         if self.listener == "broker" or api.family in _FAMILIES_EVERYWHERE:
@@ -275,7 +248,6 @@ def _guarded(route: Route, call: Call[Message], work: Work) -> Work:
 
 
 def _refusal(route: Route, call: Call[Message], error: Exception) -> Message | Work | None:
-    """The response for an error that a handler raised, or the work that returns it."""
     if isinstance(error, BrokerError):
         return route.refuse(call, error)
     # A bug of ours: the peer gets an error code, the log gets the trace.

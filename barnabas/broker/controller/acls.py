@@ -160,7 +160,6 @@ class AclFilter(NamedTuple):
         return acl.resource_name in (name, WILDCARD_NAME)
 
     def found(self, acls: Iterable[tuple[bytes, AclImage]]) -> Steps[list[tuple[bytes, AclImage]]]:
-        """The matching ACLs with their ids."""
         found = []
         matches: Callable[[AclImage], bool] = self.matches
         for number, item in enumerate(acls):

@@ -67,7 +67,6 @@ class _Parts(NamedTuple):
 
 
 def resource_type_of(config_resource: int) -> AclResourceType | None:
-    """Resource type that protects a config resource; None if unknown."""
     return _CONFIGURED.get(config_resource)
 
 
@@ -79,7 +78,7 @@ def check_cluster_operation(access: Access, api_key: int) -> None:
 
 
 def authorized_decision(access: Access, decide: RequestDecider) -> RequestDecider:
-    """Wraps `decide`: refuses what the client may not do and decides the rest.
+    """Refuses what the client may not do and decides the rest by `decide`.
 
     The result raises BrokerError(CLUSTER_AUTHORIZATION_FAILED) if the whole request is refused.
     """
@@ -253,7 +252,6 @@ def _alter_configs(
 
 
 def _repeated(names: Sequence[str | bytes]) -> Steps[set[str | bytes]]:
-    """Names that occur more than once."""
     seen: set[str | bytes] = set()
     repeated: set[str | bytes] = set()
     for number, name in enumerate(names):

@@ -146,7 +146,6 @@ class ControllerChannel:
         *,
         access: Access = FULL_ACCESS,
     ) -> None:
-        """Changes settings of topics, one broker, or all brokers."""
         self.request(request, done, access=access)
 
     def allocate_producer_ids(self, done: Done[int]) -> None:
@@ -200,9 +199,8 @@ class ControllerChannel:
     ) -> None:
         """Sends a request to the active controller.
 
-        `timeout_ms` is controller.socket.timeout.ms by default and at most. `access` are the client's permissions, by default this node's.
-        `client` names the quota of a request that creates or deletes partitions. `here` answers requests that the active controller does
-        not decide.
+        `timeout_ms` is controller.socket.timeout.ms by default and at most. `client` names the quota of a request that creates or deletes
+        partitions. `here` answers requests that the active controller does not decide.
         """
         if self._closed:
             done(BrokerError(ErrorCode.NOT_CONTROLLER, "the node is closed"))
@@ -310,7 +308,6 @@ class ControllerChannel:
         self._reactor.soon(self._try_waiting)
 
     def close(self) -> None:
-        """Drops waiting requests."""
         self._closed = True
         self._requests.clear()
         self._images.clear()
@@ -318,10 +315,7 @@ class ControllerChannel:
     # --- this node's own image ------------------------------------------------------------------------------------
 
     def when_caught_up(self, done: Done[None], *, timeout_ms: int = SPREAD_MS) -> None:
-        """Calls back once this node's image holds everything committed before the call.
-
-        `done` gets None, or a BrokerError if that cannot be determined.
-        """
+        """Calls back once this node's image holds everything committed before the call; with a BrokerError if that cannot be determined."""
         if self._here is not None and self._here.active:
             done(None)
             return

@@ -137,8 +137,7 @@ class QuorumController:
     def on_leading(self, epoch: int, open_transaction: list[MetadataRecord] | None) -> None:
         """This node leads, and its published image holds everything committed before.
 
-        `open_transaction`: records of an open metadata transaction, None without one. Raises InvariantViolated if the log holds more than
-        the image.
+        `open_transaction` has the records of an open metadata transaction. Raises InvariantViolated if the log holds more than the image.
         """
         self.epoch = epoch
         self.image = self._current.image
@@ -204,16 +203,11 @@ class QuorumController:
         access: Access = FULL_ACCESS,
         client: MutatingClient | None = None,
     ) -> None:
-        """Handles a request of the controller listener, or of this node's own parts.
+        """Handles a request of the controller listener, or of this node's own parts (`source` is None).
 
-        Args:
-            done: gets the published response, or BrokerError for the whole request: NOT_CONTROLLER if this node is not the active controller, or
-                loses that role before the answer.
-            source: the connection of the request; None: this process.
-            access: permissions of the client.
-            client: of a request that creates or deletes partitions, for its quota; None: no quota.
-
-        Raises BrokerError(UNSUPPORTED_VERSION) for a class of request that no controller serves.
+        `done` gets the published response, or BrokerError for the whole request: NOT_CONTROLLER if this node is not the active controller,
+        or loses that role before the answer. `client` names the mutation quota. Raises BrokerError(UNSUPPORTED_VERSION) for an unserved
+        class of request.
         """
         if not self.active:
             done(_not_controller(self._node_id))
@@ -251,9 +245,8 @@ class QuorumController:
     ) -> None:
         """Queues a decision; it runs with all others that arrive within controller.quorum.append.linger.ms.
 
-        Args:
-            done: gets the answer once its records are committed and published, or the BrokerError that `decide` raises.
-            between: the decision (a heartbeat) may run during a long decision if it has no records.
+        `done` gets the answer once its records are committed and published, or the BrokerError that `decide` raises. `between`: the
+        decision (a heartbeat) may run during a long decision if it has no records.
         """
         if not self.active:
             done(_not_controller(self._node_id))
@@ -337,7 +330,6 @@ class QuorumController:
         raise error
 
     def _decided(self, decide: Decide) -> Work:
-        """Decides and appends; returns the answer."""
         try:
             decision = decide(self._view())
             if not isinstance(decision, MetadataDecision):
@@ -369,10 +361,9 @@ class QuorumController:
         builder.advance(last_offset, self.epoch, self._reactor.clock.now_ms())
         self.image = yield from builder.image_in_slices()
 
-    # --- what is published ----------------------------------------------------------------------------------------
+    # --- publication ----------------------------------------------------------------------------------------------
 
     def on_image(self, _former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Everything in `image` is committed."""
         self.mutations.on_image(image, delta)
         self._tokens.start()
         if not self.active:
@@ -408,7 +399,6 @@ def _refusal(access: Access, request: Message) -> BrokerError | None:
 
 
 def _throttled(permits: MutationPermits, done: AnyDone, answer: Message | BrokerError) -> None:
-    """Passes an answer on with the throttle time of its client."""
     if not isinstance(answer, BrokerError):
         setattr(answer, THROTTLE_TIME, permits.throttle_ms)
     done(answer)

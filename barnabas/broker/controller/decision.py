@@ -53,10 +53,7 @@ class MetadataDecision(Generic[A]):
 
 
 def deliver(done: AnyDone, answer: object) -> None:
-    """Calls back with an answer. Logs an exception of the callback, so that other waiting answers are still sent.
-
-    Raises InvariantViolated: the node cannot continue.
-    """
+    """Calls back; logs an exception of the callback other than InvariantViolated, so that other waiting answers are still sent."""
     try:
         done(answer)
     except InvariantViolated:

@@ -135,7 +135,6 @@ def _check_number(view: ClusterView, owner: str) -> Work:
 
 
 def _found(view: ClusterView, wanted: bytes) -> Work:
-    """Finds a token by its HMAC. Raises BrokerError."""
     secret = _secret(view)
     for number, token in enumerate(view.image.delegation_tokens.values()):
         if number % TOKENS_A_YIELD == 0:
@@ -168,7 +167,6 @@ def _renewed(token: DelegationTokenImage, expiry_ms: int) -> DelegationTokenReco
 
 
 def _text(raw: bytes) -> str:
-    """An id as Kafka writes it."""
     from base64 import urlsafe_b64encode
 
     return urlsafe_b64encode(raw).decode().rstrip("=")

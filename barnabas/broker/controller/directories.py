@@ -21,10 +21,7 @@ from barnabas.work import Work
 
 
 def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequence[bytes]) -> list[MetadataRecord]:
-    """Changes after a broker reports failed directories and still has others; no records for directories known to have failed.
-
-    Replicas in failed directories leave ISRs and leaderships as if their broker were fenced.
-    """
+    """Changes after a broker reports failed directories and still has others; no records for directories known to have failed."""
     lost = [directory for directory in broker.directories if directory in offline]
     if not lost:
         return []

@@ -143,7 +143,6 @@ class Elections:
         return changes
 
     def arrivals(self) -> list[PartitionChangeRecord]:
-        """Changes of partitions without a leader that can get one now."""
         return [
             change
             for topic in self.image.topics_by_name.values()
@@ -195,7 +194,8 @@ class Elections:
         kind: ElectionKind,
     ) -> tuple[int, bool]:
         """The leader, and whether it may lack acknowledged records."""
-        # KIP-966: eligible leaders hold everything acknowledged, because below min ISR no high watermark moves.
+        # KIP-966, in this order: the ISR, else an eligible leader (it holds everything acknowledged, because below min ISR no high watermark
+        # moves), else the last known leader, marked as recovering, else with unclean elections any active replica.
         complete = isr or eligible
         candidates = [partition.leader, *held.replicas]
         if kind is ElectionKind.PREFERRED:

@@ -153,7 +153,7 @@ def _refusal(who: str, low: int, high: int, feature: str, level: int) -> str | N
 def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Work:
     """All updates or none (versions 0 and 1 answer per feature, version 2 once). With `validate_only` no records.
 
-    Raises BrokerError(INVALID_REQUEST) for a feature named twice; INVALID_UPDATE_VERSION for a level that a node does not support, or a
+    Raises BrokerError: INVALID_REQUEST for a feature named twice; INVALID_UPDATE_VERSION for a level that a node does not support, or a
     downgrade that was not requested.
     """
     updates = request.feature_updates

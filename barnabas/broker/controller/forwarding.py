@@ -56,7 +56,6 @@ def forward(
 
 
 def _run(slices: Slices, work: Steps[T], done: Callable[[T], None], refused: AnyDone) -> None:
-    """Runs work, at once if it is short, and passes on its result or its BrokerError."""
 
     def failed(error: BaseException) -> None:
         if not isinstance(error, BrokerError):

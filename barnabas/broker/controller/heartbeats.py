@@ -1,4 +1,4 @@
-"""Broker heartbeats: the state that a broker requests and the state that it gets (KIP-631, KIP-841, Kafka's BrokerHeartbeatManager).
+"""Broker heartbeats: requested and decided states of a broker (KIP-631, KIP-841, Kafka's BrokerHeartbeatManager).
 
 FENCED ──caught up, wants neither──► UNFENCED ──wants to shut down, leads something──► CONTROLLED_SHUTDOWN
    ▲                                     │                                                    │
@@ -31,7 +31,7 @@ class BrokerControlState(Enum):
 def broker_heartbeat(
     view: ClusterView, sessions: BrokerSessions, request: BrokerHeartbeatRequest, now_ms: int
 ) -> MetadataDecision[BrokerHeartbeatResponse]:
-    """Decides a heartbeat; `liveness.py` records it. Raises BrokerError(STALE_BROKER_EPOCH): the broker has registered again, or was removed."""
+    """`liveness.py` records the heartbeat. Raises BrokerError(STALE_BROKER_EPOCH) if the broker has registered again, or was removed."""
     broker = check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     present = _present(broker)
     wanted = _next(view.image, broker, request, lambda others: sessions.may_stop(broker.broker_id, others, now_ms))

@@ -49,8 +49,8 @@ def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Work:
     """A compare-and-set for each partition, based on its leader epoch, partition epoch and members' broker epochs.
 
     Fenced, stopping and restarted members are refused (INELIGIBLE_REPLICA): fetches before a broker's restart do not count. An epoch that
-    is too high means that this controller is no longer active: NOT_CONTROLLER. Raises BrokerError(STALE_BROKER_EPOCH): the requesting
-    leader has registered again.
+    is too high means that this controller is no longer active: NOT_CONTROLLER. Raises BrokerError(STALE_BROKER_EPOCH) if the leader
+    registered again.
     """
     check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     elections = Elections(view.image, view.config)
@@ -133,10 +133,7 @@ def _refusal(
 
 @LongDecision[ElectLeadersRequest, ElectLeadersResponse]
 def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> Work:
-    """Without partitions it means all, and the answer omits those that need no election.
-
-    Raises BrokerError(INVALID_REQUEST) for an unknown election type.
-    """
+    """Without partitions it means all; then the answer omits those that need no election. Raises BrokerError(INVALID_REQUEST)."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     wanted: list[tuple[str, Sequence[int]]]
@@ -223,7 +220,6 @@ def _misplaced(view: ClusterView) -> dict[int, list[tuple[TopicImage, int]]]:
 def _preferred_elections(
     view: ClusterView, misplaced: Mapping[int, Sequence[tuple[TopicImage, int]]], brokers: Iterable[int]
 ) -> list[PartitionChangeRecord]:
-    """Elects preferred replicas that are in sync but do not lead, at most ELECTIONS_MAX."""
     elections = Elections(view.image, view.config)
     found = chain.from_iterable(misplaced.get(each, ()) for each in brokers)
     led = (each for each in found if each[0].partitions[each[1]].leader != NO_LEADER)

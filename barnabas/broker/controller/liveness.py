@@ -76,11 +76,10 @@ class Submit(Protocol):
 
 
 class Liveness:
-    """Sessions of brokers with the active controller.
+    """Sessions of brokers with the active controller; `submit` queues a decision.
 
     A broker whose heartbeat connection closes is probed; `suspicion.py` decides when it is dead, and it is fenced under the suspected
     epoch. A new controller probes every unfenced broker: one that died with the former controller closed its connections to that one.
-    `submit`: queues a decision of the controller.
     """
 
     def __init__(
@@ -132,7 +131,6 @@ class Liveness:
         self._returned.clear()
 
     def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """`image` is published; this node is the active controller."""
         for broker_id in delta.brokers:
             broker = image.brokers.get(broker_id)
             if broker is None or not _serves(broker):
@@ -187,6 +185,7 @@ class Liveness:
             return True
         if not self.sessions.alive(former.broker_id, self._now_ms()):
             return True
+        # The new process has bound the address of the former one.
         return self._same_address(former, request) and not self.sessions.connected(former.broker_id)
 
     def _same_address(self, former: BrokerImage, request: BrokerRegistrationRequest) -> bool:
@@ -345,7 +344,6 @@ class Liveness:
         self._balance_timer = self._reactor.call_later(delay_ms, self._balance)
 
     def _balance(self) -> None:
-        """Elects preferred replicas, and unclean leaders where the topic allows it."""
 
         def done(more: bool | BrokerError) -> None:
             if self._view.active and self._balance_timer is None:
@@ -357,7 +355,6 @@ class Liveness:
         self._submit(balance_leaders if balances else _no_balance, done)
 
     def _on_returned(self, broker_ids: Iterable[int]) -> None:
-        """Elects unfenced brokers where they are preferred, once in sync."""
         now_ms = self._now_ms()
         if not self._config.get_bool("auto.leader.rebalance.enable"):
             return

@@ -45,7 +45,7 @@ class MetadataLoader:
         channel: ControllerChannel,
         heartbeat_now: Callable[[], None],
     ) -> None:
-        """Reads no log. `current` publishes the images; `controller` is None without that role; `heartbeat_now` sends this broker's heartbeat."""
+        """Reads no log. `controller` is None without that role; `heartbeat_now` sends this broker's heartbeat."""
         self._reactor = reactor
         self._slices = slices
         self._quorum = quorum
@@ -64,7 +64,6 @@ class MetadataLoader:
     # --- from the quorum ------------------------------------------------------------------------------------------
 
     def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
-        """Replaces everything below the snapshot's end; the delta is the difference to the last published image."""
         self._begin(self._replay_snapshot(snapshot, values))
 
     def on_committed(self, batches: Buffer) -> None:
@@ -74,8 +73,7 @@ class MetadataLoader:
     def _begin(self, work: Work) -> None:
         """Runs a first slice at once and the rest in later turns; until then the quorum delivers nothing more.
 
-        Raises InvariantViolated for malformed or contradictory records, UnsupportedFeatures for a finalized feature that is not served
-        here.
+        Raises InvariantViolated for malformed or contradictory records, UnsupportedFeatures for a finalized feature that is not served.
         """
         rest = advance(work)
         if isinstance(rest, WorkResult):
@@ -126,7 +124,6 @@ class MetadataLoader:
             self._controller.on_not_leading()
 
     def on_leader(self, leader_id: int, epoch: int) -> None:
-        """`leader_id` is −1 without a known leader."""
         self._channel.on_leader(leader_id, epoch)
         if leader_id >= 0:
             self._heartbeat_now()  # a new controller has received no heartbeat yet

@@ -21,8 +21,7 @@ def place_partitions(
 ) -> Steps[list[PartitionImage]]:
     """`count` new partitions with `replication_factor` replicas, the first on the `start`th broker (modulo their number).
 
-    Fenced brokers are the last replicas, outside the ISR, if the unfenced ones are too few. Raises BrokerError(INVALID_REPLICATION_FACTOR):
-    too few brokers, or all fenced.
+    Fenced brokers are the last replicas, outside the ISR, if the unfenced ones are too few. Raises BrokerError(INVALID_REPLICATION_FACTOR).
     """
     alive = sorted(broker.broker_id for broker in image.alive_brokers())
     fenced = sorted(image.brokers.keys() - set(alive))
@@ -51,7 +50,6 @@ def place_partitions(
 
 
 def _turned(brokers: Sequence[int], at: int) -> list[int]:
-    """The brokers in turn from the `at`th (modulo their number)."""
     return [brokers[(at + step) % len(brokers)] for step in range(len(brokers))]
 
 
@@ -71,9 +69,9 @@ def _over_racks(image: MetadataImage, brokers: Sequence[int], count: int, taken:
 def assigned_partition(
     image: MetadataImage, number: int, replicas: Sequence[int], replication_factor: int | None
 ) -> PartitionImage:
-    """A new partition on the brokers that the client named. `replication_factor`: of the topic's other partitions, None without any.
+    """A new partition on the brokers that the client named; `replication_factor` is that of the topic's other partitions, None without any.
 
-    Raises BrokerError: INVALID_REPLICA_ASSIGNMENT, also if all brokers are fenced or their number is not `replication_factor`.
+    Raises BrokerError(INVALID_REPLICA_ASSIGNMENT), also if all brokers are fenced or their number is not `replication_factor`.
     """
     check_assignment(image, replicas)
     if replication_factor is not None and len(replicas) != replication_factor:

@@ -83,13 +83,11 @@ def _entity(parts: Sequence[AlteredQuotaEntity]) -> QuotaEntity:
 
 
 def _text(entity: QuotaEntity) -> str:
-    """As in Kafka's errors."""
     parts = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
     return f"ClientQuotaEntity(entries={{{parts}}})"
 
 
 def _operations(entry: QuotaAlteration) -> Steps[dict[str, QuotaOperation] | None]:
-    """Changes by key; None for a repeated key."""
     found: dict[str, QuotaOperation] = {}
     for number, operation in enumerate(entry.ops):
         if number % OPERATIONS_PER_UNIT == 0:

@@ -76,7 +76,6 @@ def _alter(
 
 
 def _check_factor(partition: PartitionImage, target: Sequence[int]) -> None:
-    """Compares with the target of a reassignment in progress, if there is one."""
     present = len(partition.replicas) - len(partition.removing_replicas)
     if len(target) != present:
         raise BrokerError(

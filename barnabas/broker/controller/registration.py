@@ -41,10 +41,7 @@ RESERVED_DIRECTORIES: Final = 100  # ids below this number have a special meanin
 
 
 def bootstrap_records(config: BrokerConfig, formatted: Sequence[MetadataRecord] = ()) -> list[MetadataRecord]:
-    """The first records of a new cluster, as one metadata transaction.
-
-    `formatted`: records of bootstrap.checkpoint, written by Kafka's storage tool; replace our own feature levels.
-    """
+    """The first records of a new cluster. Those of Kafka's bootstrap.checkpoint (`formatted`) replace our feature levels."""
     features: Sequence[MetadataRecord] = formatted or [
         FeatureLevelRecord(name=name, feature_level=levels.initial)
         for name, levels in FEATURES.items()

@@ -64,7 +64,6 @@ class BrokerSessions:
         self._contacts.clear()
 
     def on_registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A new epoch is a new incarnation."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.broker_epoch != broker_epoch:
             self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
@@ -125,7 +124,6 @@ class BrokerSessions:
         return contact is not None and now_ms - contact.last_ms <= self.session_timeout_ms
 
     def connected(self, broker_id: int) -> bool:
-        """Whether the connection of the last heartbeat is open."""
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard
 
@@ -135,10 +133,9 @@ class BrokerSessions:
         return max(0, last_ms + PROBE_FENCE_INTERVAL_MS - now_ms) if fenced_epoch == broker_epoch else 0
 
     def unfence_in_ms(self, broker_id: int, now_ms: int) -> int:
-        """Time until the broker may be unfenced. Crash loops are delayed to limit the elections that they cause.
+        """Time until the broker may be unfenced; limits the elections that a crash loop causes.
 
-        More than CRASHES_FREE deaths within CRASH_WINDOW_MS: UNFENCE_DELAY_MS from the registration, doubled by each further death up to
-        UNFENCE_DELAY_MS_MAX.
+        More than CRASHES_FREE deaths within CRASH_WINDOW_MS: UNFENCE_DELAY_MS from the registration, doubled up to UNFENCE_DELAY_MS_MAX.
         """
         contact = self._contacts.get(broker_id)
         too_many = len(self._deaths(broker_id, now_ms)) - CRASHES_FREE

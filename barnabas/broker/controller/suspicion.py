@@ -13,7 +13,7 @@ ACCEPTED_PAUSE_MS_MAX: Final = 1_000  # if the listener accepts
 
 
 class Suspicion:
-    """Probes of one incarnation since its heartbeat connection was closed. Fencing a running broker is safe: its next heartbeat unfences it.
+    """Probes of one incarnation after its heartbeat connection closed. Fencing a running broker is safe: its next heartbeat unfences it.
 
     A listener that accepts belongs to a running process: the session decides. Two failed probes in a row, one of them refused, prove a
     death: a broker's listener is open from before its registration until after its shutdown. Without a refusal the broker may only be
@@ -29,10 +29,7 @@ class Suspicion:
         self._pause_ms = PAUSE_MS
 
     def is_dead(self, result: ProbeResult, now_ms: int, *, refused_too: bool = False) -> bool:
-        """Counts a probe; returns whether to fence the broker.
-
-        `refused_too`: the process refused another connection of this node recently; counts as one more probe.
-        """
+        """Returns whether to fence the broker. `refused_too`: another connection to the process was refused recently; counts as one more probe."""
         if result is ProbeResult.ACCEPTED:
             self._not_accepted, self._refused = 0, False
             return False

@@ -13,7 +13,7 @@ from barnabas.work import Work
 
 
 class TokenExpiry:
-    """Removes expired delegation tokens by a timer. `submit`: queues a decision if this node is the active controller."""
+    """Queues, by a timer, decisions that remove expired delegation tokens."""
 
     def __init__(
         self,

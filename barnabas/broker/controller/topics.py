@@ -235,7 +235,6 @@ def _add_partition_records(
 
 
 def states_of_names(request: DeleteTopicsRequest) -> Steps[list[DeleteTopicState]]:
-    """Topics of a DeleteTopics request below version 6."""
     states = []
     for number, name in enumerate(request.topic_names):
         if number % STATES_PER_UNIT == 0:

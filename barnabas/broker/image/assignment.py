@@ -1,11 +1,4 @@
-"""Assignment: the brokers that hold a partition, during and outside a reassignment.
-
-A value without rules about leaders. A reassignment has two steps: first the old and the new brokers hold the partition together; once
-all the new ones are in sync, the new ones hold it alone. The old brokers keep their replicas until then.
-
-Invariants: `adding` and `removing` are parts of `replicas` and have no member in common; the target of a reassignment is `replicas`
-without `removing`. Follows KIP-455 and Kafka's PartitionReassignmentReplicas.
-"""
+"""Assignment: the brokers of a partition, during and outside a reassignment (KIP-455, Kafka's PartitionReassignmentReplicas)."""
 
 from __future__ import annotations
 
@@ -16,7 +9,10 @@ from barnabas.broker.image.image import PartitionImage
 
 
 class Assignment(NamedTuple):
-    """Broker ids of the replicas, the preferred leader first, with those being added and removed."""
+    """Broker ids of the replicas, the preferred leader first. The target of a reassignment is `replicas` without `removing`.
+
+    Old and new brokers hold the partition together until all new ones are in sync; then the new ones hold it alone.
+    """
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -24,12 +20,10 @@ class Assignment(NamedTuple):
 
     @classmethod
     def of(cls, partition: PartitionImage) -> Assignment:
-        """The assignment in the image."""
         return cls(partition.replicas, partition.adding_replicas, partition.removing_replicas)
 
     @property
     def moving(self) -> bool:
-        """Whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     def towards(self, target: Sequence[int]) -> Assignment:
@@ -39,7 +33,6 @@ class Assignment(NamedTuple):
         return Assignment((*target, *removing), adding, removing)
 
     def cancelled(self) -> Assignment:
-        """The assignment before the reassignment."""
         return Assignment(tuple(replica for replica in self.replicas if replica not in self.adding))
 
     def completed(self, isr: Sequence[int]) -> Assignment | None:

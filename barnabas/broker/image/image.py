@@ -1,11 +1,5 @@
 """MetadataImage: the state of the cluster as of one offset of the metadata log. Immutable; shared by every reader.
-
-The image holds topics, partitions, brokers, features, configurations, the next producer id, ACLs, SCRAM credentials, delegation
-tokens and quotas, replayed from records by `replay.ImageBuilder`. A new image is published with a `MetadataDelta` of its changes, so that a listener's work is of the size of the change.
-
-Invariants: a published image never changes (mappings are read-only by contract); `topics_by_name` and `topics_by_id` hold the same
-TopicImage objects; a partition's replicas, directories and ISR are those of its last record. Every mapping has the order of the
-records, so that iteration is deterministic.
+`replay.ImageBuilder` replays it from records. A `MetadataDelta` lists the changes, so that a listener's work grows with them only.
 """
 
 from __future__ import annotations
@@ -20,15 +14,16 @@ from barnabas.work import Work
 K = TypeVar("K")
 
 NO_LEADER = -1
+# of ConfigRecord, DescribeConfigs and IncrementalAlterConfigs
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = (
     2,
     4,
     8,
     16,
     32,
-)  # of ConfigRecord, DescribeConfigs and IncrementalAlterConfigs
+)
 
-PARTITIONS_PER_UNIT: Final = 50  # of work (slices.Work): copied or compared
+PARTITIONS_PER_UNIT: Final = 50  # of work: copied or compared
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -50,14 +45,13 @@ class PartitionImage(NamedTuple):
 
 
 class TopicImage(NamedTuple):
-    """One topic. The index in `partitions` is the partition's number; numbers begin at 0, without gaps."""
+    """One topic. The index in `partitions` is the partition's number."""
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionImage, ...]
-    first_producer_id: int = (
-        0  # lower ids are older than the topic: their producers may have written to an earlier topic of this name
-    )
+    # lower ids are older than the topic: their producers may have written to an earlier topic of this name
+    first_producer_id: int = 0
 
 
 class BrokerImage(NamedTuple):
@@ -75,7 +69,7 @@ class BrokerImage(NamedTuple):
     cordoned_directories: tuple[bytes, ...] | None = None
 
     def endpoint(self, listener: str) -> RegisteredEndpoint | None:
-        """The address of the named listener, None if the broker has no such listener."""
+        """None if the broker has no such listener."""
         return next((point for point in self.end_points if point.name == listener), None)
 
 
@@ -113,7 +107,7 @@ class ScramCredentialImage(NamedTuple):
 
 
 class DelegationTokenImage(NamedTuple):
-    """One delegation token; principals as "User:alice", times in ms since 1970. Its HMAC is computed from the id."""
+    """One delegation token; principals as "User:alice", Unix times in ms. Its HMAC is computed from the id."""
 
     token_id: str
     owner: str
@@ -130,76 +124,60 @@ QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """State of the cluster as of one offset. Attributes:
+    """State of the cluster as of one offset. Every mapping has the order of the records, so that iteration is deterministic."""
 
-    offset: offset of the last record in it, -1 without records; DescribeFeatures' epoch.
-    epoch: Raft leader epoch of that record.
-    timestamp_ms: append time of that record, for snapshots.
-    features: finalized level by name.
-    configs: settings by (resource type, resource name).
-    next_producer_id: first id of the next block.
-    acls: by id.
-    scram_credentials: by mechanism (1: SCRAM-SHA-256, 2: SCRAM-SHA-512) and user name.
-    delegation_tokens: by token id.
-    quotas: values by key ("producer_byte_rate"), by entity.
-    foreign: values of records of types that this broker does not serve, in order.
-    """
-
-    offset: int = -1
-    epoch: int = 0
-    timestamp_ms: int = 0
-    features: Mapping[str, int] = field(default_factory=dict)
+    offset: int = -1  # of the last record in it, -1 without records; DescribeFeatures' epoch
+    epoch: int = 0  # Raft leader epoch of that record
+    timestamp_ms: int = 0  # append time of that record, for snapshots
+    features: Mapping[str, int] = field(default_factory=dict)  # finalized level by name
     topics_by_name: dict[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
+    # settings by (resource type, resource name)
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
-    next_producer_id: int = 0
-    acls: Mapping[bytes, AclImage] = field(default_factory=dict)
+    next_producer_id: int = 0  # first id of the next block
+    acls: Mapping[bytes, AclImage] = field(default_factory=dict)  # by id
+    # by mechanism (1: SCRAM-SHA-256, 2: SCRAM-SHA-512) and user name
     scram_credentials: Mapping[tuple[int, str], ScramCredentialImage] = field(default_factory=dict)
-    delegation_tokens: Mapping[str, DelegationTokenImage] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationTokenImage] = field(default_factory=dict)  # by token id
+    # values by key ("producer_byte_rate"), by entity
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
-    foreign: tuple[bytes, ...] = ()
+    foreign: tuple[bytes, ...] = ()  # values of records of unserved types, in order
 
     # --- topics -------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicImage | None:
-        """The topic of that name, else None."""
         return self.topics_by_name.get(name)
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
-        """The topic of that id, else None."""
         return self.topics_by_id.get(topic_id)
 
     def topic_id(self, name: str) -> bytes | None:
-        """The id of a topic, else None."""
         found = self.topics_by_name.get(name)
         return None if found is None else found.topic_id
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic, else None."""
         found = self.topics_by_id.get(topic_id)
         return None if found is None else found.name
 
     @property
     def youngest_topic(self) -> TopicImage | None:
-        """The topic that was created last, else None."""
         return next(reversed(self.topics_by_name.values()), None)
 
     def partition_count(self, topic: str) -> int:
-        """Number of a topic's partitions, 0 if the topic does not exist."""
+        """0 if the topic does not exist."""
         found = self.topics_by_name.get(topic)
         return 0 if found is None else len(found.partitions)
 
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
-        """One partition, else None."""
         found = self.topics_by_name.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         return found.partitions[partition]
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
-        """Every partition of the cluster, topic by topic."""
+        """Topic by topic."""
         for topic in self.topics_by_name.values():
             for number, partition in enumerate(topic.partitions):
                 yield topic, number, partition
@@ -207,11 +185,9 @@ class MetadataImage:
     # --- configuration ------------------------------------------------------------------------------------------
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The settings of one resource; empty without settings."""
         return self.configs.get((resource_type, name), _NOTHING)
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
-        """The topic's own settings."""
         return self.config(TOPIC_RESOURCE, topic)
 
     @property
@@ -224,14 +200,10 @@ class MetadataImage:
         return self.config(BROKER_RESOURCE, str(broker_id))
 
     def min_insync_replicas(self, topic: str, replicas: int, otherwise: int) -> int:
-        """How many in-sync replicas acks=all needs: the topic's setting, else the cluster's, at most the partition's replicas (KIP-966).
+        """In-sync replicas for acks=all: the topic's setting, else the cluster's, at most `replicas`, those of the partition (KIP-966).
 
-        Kafka's leaders count the replicas of each partition, too. Its controller counts those of partition 0.
-
-        Args:
-            replicas: how many the partition has.
-            otherwise: the asking node's own configuration; used if the metadata holds no value for the cluster, as without eligible
-                leaders.
+        Kafka's leaders count the replicas of each partition, too; its controller counts those of partition 0. `otherwise` is the node's own
+        configuration, for a cluster without a value in the metadata, as without eligible leaders.
         """
         text = self.topic_config(topic).get("min.insync.replicas") or self.cluster_config.get("min.insync.replicas")
         return min(otherwise if text is None else int(text), replicas)
@@ -239,7 +211,7 @@ class MetadataImage:
     # --- brokers ------------------------------------------------------------------------------------------------
 
     def alive_brokers(self) -> list[BrokerImage]:
-        """Brokers that are neither fenced nor shutting down."""
+        """Neither fenced nor shutting down."""
         return [broker for broker in self.brokers.values() if not broker.fenced and not broker.in_controlled_shutdown]
 
     def feature(self, name: str) -> int:
@@ -252,22 +224,16 @@ EMPTY_IMAGE = MetadataImage()
 
 @dataclass(slots=True)
 class MetadataDelta:
-    """Changes between two images. Names and ids in the order of the records.
+    """Changes between two images. Names and ids in the order of the records."""
 
-    created: new topics.
-    deleted: deleted topics, as they were.
-    partitions: numbers of new and changed partitions, by topic id (of existing topics).
-    configs: resources whose settings changed.
-    brokers: ids whose registration changed or was removed.
-    acls, scram_credentials, delegation_tokens, quotas: keys of the image's mappings that were added, changed or removed.
-    """
-
-    created: dict[bytes, None] = field(default_factory=dict)
-    deleted: dict[bytes, TopicImage] = field(default_factory=dict)
+    created: dict[bytes, None] = field(default_factory=dict)  # new topics
+    deleted: dict[bytes, TopicImage] = field(default_factory=dict)  # topics as they were
+    # numbers of new and changed partitions, by topic id (of existing topics)
     partitions: dict[bytes, dict[int, None]] = field(default_factory=dict)
-    configs: dict[tuple[int, str], None] = field(default_factory=dict)
-    brokers: dict[int, None] = field(default_factory=dict)
+    configs: dict[tuple[int, str], None] = field(default_factory=dict)  # resources whose settings changed
+    brokers: dict[int, None] = field(default_factory=dict)  # ids whose registration changed or was removed
     features: bool = False
+    # keys of the image's mappings that were added, changed or removed, here and below
     acls: dict[bytes, None] = field(default_factory=dict)
     scram_credentials: dict[tuple[int, str], None] = field(default_factory=dict)
     delegation_tokens: dict[str, None] = field(default_factory=dict)
@@ -291,7 +257,7 @@ class MetadataDelta:
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> Work:
-    """Returns the MetadataDelta between any two images, with a yield after each topic; used when a snapshot replaces the image."""
+    """The MetadataDelta between any two images, with a yield after each topic, for a snapshot that replaces the image."""
     delta = MetadataDelta(features=old.features != new.features)
     for topic_id, topic in old.topics_by_id.items():
         yield 1
@@ -320,7 +286,6 @@ def difference(old: MetadataImage, new: MetadataImage) -> Work:
 
 
 def _changed(old: Mapping[K, object], new: Mapping[K, object], changed: dict[K, None]) -> Work:
-    """Adds the keys whose values differ to `changed`."""
     for number, key in enumerate(dict.fromkeys((*old, *new))):
         if old.get(key) != new.get(key):
             changed[key] = None

@@ -1,16 +1,4 @@
-"""BrokerListing: the brokers that this node lists to clients, with their addresses for the client's listener.
-
-Used by Metadata, DescribeCluster and leader hints.
-
-A broker that was just fenced, or shuts down, is listed for one more session (broker.session.timeout.ms), though it leads nothing.
-Kafka lists a dead broker for that time until it detects the death; this controller detects it within a second. But clients treat a
-broker that a Metadata answer omits as gone for good, and drop its state: librdkafka 2.11 to 2.16 then waits without end
-for a group coordinator that it remembers (confluentinc/librdkafka#5511); aiokafka cannot connect to a restarted one until its
-metadata is old (aio-libs/aiokafka#1145). And if one answer omits a broker and names the new leader, librdkafka may lose the new
-leader for a second. So a broker that returns within a session is never omitted.
-
-Invariants: live brokers are listed; a fenced broker that this node never saw unfenced is listed only if it registered before this node started.
-"""
+"""BrokerListing: the brokers that this node lists to clients (Metadata, DescribeCluster, leader hints)."""
 
 from __future__ import annotations
 
@@ -24,7 +12,14 @@ Addressed = list[tuple[BrokerImage, RegisteredEndpoint]]
 
 
 class BrokerListing:
-    """The listed brokers of one node."""
+    """The listed brokers of one node, with their addresses for the client's listener.
+
+    A broker that was just fenced, or shuts down, is listed for one more session (broker.session.timeout.ms), as in Kafka, which detects a
+    death only then. Clients drop the state of an omitted broker: librdkafka 2.11 to 2.16 waits without end for a group coordinator that it
+    remembers (confluentinc/librdkafka#5511), and may lose a new leader for a second; aiokafka cannot connect to a restarted broker until
+    its metadata is old (aio-libs/aiokafka#1145). A fenced broker that this node never saw unfenced is listed only if it registered before
+    this node started.
+    """
 
     def __init__(self, reactor: Reactor, config: BrokerConfig, current: CurrentImage) -> None:
         self._reactor = reactor
@@ -34,7 +29,7 @@ class BrokerListing:
         self._missed_until_ms: dict[int, int] = {}  # fenced brokers that are still listed, by id
 
     def on_image(self, former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Replaces `former` by `image`; the offset of `former` is −1 before this node's first image."""
+        """The offset of `former` is −1 before this node's first image."""
         if not delta.brokers:
             return
         self._live.clear()
@@ -47,14 +42,14 @@ class BrokerListing:
                 self._missed_until_ms[broker_id] = until_ms
 
     def live(self, listener: str) -> Addressed:
-        """Brokers that are neither fenced nor shutting down."""
+        """Neither fenced nor shutting down."""
         found = self._live.get(listener)
         if found is None:
             found = self._live[listener] = _with_address(self._current.image.alive_brokers(), listener)
         return found
 
     def listed(self, listener: str) -> Addressed:
-        """Brokers that clients may connect to: the live ones, and those that were live recently."""
+        """Brokers that clients may connect to: live now or recently."""
         live = self.live(listener)
         if not self._missed_until_ms:
             return live
@@ -73,7 +68,6 @@ def _is_away(broker: BrokerImage) -> bool:
 
 
 def _with_address(brokers: list[BrokerImage], listener: str) -> Addressed:
-    """Brokers that have the listener."""
     found = []
     for broker in brokers:
         address = broker.endpoint(listener)

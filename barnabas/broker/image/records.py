@@ -1,12 +1,5 @@
-"""Records of `__cluster_metadata`: Kafka's types, and their encoding.
-
-A value is unsigned varints frame version (1), record type and record version, then the body. `encode_record` writes the version
-Kafka 4.3 writes; `decode_record` reads any version declared here. Types that this broker does not serve (those of
-newer Kafka versions) are decoded as `ForeignRecord` with their bytes: the image keeps these in
-order and every snapshot writes them again, so that Kafka finds them unchanged.
-
-Invariants: `encode_record(decode_record(value)) == value` for every value of a version that is written here, and for every
-foreign one. Field tables after Kafka 4.3.1; PartitionRecord 2 is KIP-966, directories are KIP-858.
+"""Records of `__cluster_metadata` (Kafka 4.3.1): frame version (1), record type and record version as unsigned varints, then the body.
+`encode_record` writes the version that Kafka 4.3 writes; `decode_record` reads any version declared here.
 """
 
 from __future__ import annotations
@@ -148,7 +141,7 @@ class RemoveTopicRecord(RecordMessage):
 
 @record(api_key=10, versions=(0, 0), flexible_since=0)
 class DelegationTokenRecord(RecordMessage):
-    """A delegation token was made or renewed. Times are in ms since 1970."""
+    """A delegation token was made or renewed. Unix times in ms."""
 
     owner: str = field(String)
     requester: str = field(String)
@@ -186,7 +179,7 @@ class FeatureLevelRecord(RecordMessage):
 
 @struct
 class QuotaEntityPart:
-    """One part of a quota entity: a type ("user", "client-id", "ip") and a name, None for the default."""
+    """A type ("user", "client-id", "ip") and a name, None for the default."""
 
     entity_type: str = field(String)
     entity_name: str | None = field(String, nullable_since=0)
@@ -204,7 +197,7 @@ class ClientQuotaRecord(RecordMessage):
 
 @record(api_key=15, versions=(0, 0), flexible_since=0)
 class ProducerIdsRecord(RecordMessage):
-    """A broker was allocated the block of producer ids that ends before `next_producer_id`."""
+    """A broker got the block of producer ids that ends before `next_producer_id`."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)
@@ -302,15 +295,11 @@ class ClearElrRecord(RecordMessage):
 
 
 class ForeignRecord(NamedTuple):
-    """A record of a type or version that is not declared here.
-
-    Attributes:
-        value: the whole value with its frame, as it was read.
-    """
+    """A record of an unserved type or version; the image keeps it and snapshots write it again, so that Kafka finds it unchanged."""
 
     api_key: int
     version: int
-    value: bytes
+    value: bytes  # the whole value with its frame, as it was read
 
 
 MetadataRecord = (
@@ -375,7 +364,7 @@ _TYPES: Final[dict[int, type[RecordMessage]]] = {
 
 
 def _version_of(rec: MetadataRecord) -> int:
-    """The version to write: the newest; for a registration change the oldest that has its fields, as Kafka does."""
+    """The newest version; for a registration change the oldest that has its fields, as Kafka does."""
     if isinstance(rec, BrokerRegistrationChangeRecord):
         if rec.cordoned_log_dirs is not None:
             return 3
@@ -384,11 +373,7 @@ def _version_of(rec: MetadataRecord) -> int:
 
 
 def encode_record(rec: MetadataRecord) -> bytes:
-    """Encodes a record as a value in the log: frame and body.
-
-    Raises:
-        LocalProtocolError: a field's value is out of the wire format's range.
-    """
+    """Frame and body. Raises LocalProtocolError for a value out of the wire format's range."""
     if isinstance(rec, ForeignRecord):
         return rec.value
     version = _version_of(rec)
@@ -397,11 +382,7 @@ def encode_record(rec: MetadataRecord) -> bytes:
 
 
 def decode_record(value: Buffer) -> MetadataRecord:
-    """Decodes a value.
-
-    Raises:
-        RemoteProtocolError: an unknown frame version, or a body of a declared type and version that is malformed.
-    """
+    """Raises RemoteProtocolError for an unknown frame version, or a malformed body of a declared type and version."""
     if len(value) >= 3 and value[0] == FRAME_VERSION and value[1] < 128 and value[2] < 128:  # nearly every record
         api_key, version, at = value[1], value[2], 3
     else:

@@ -1,9 +1,4 @@
-"""ImageBuilder: builds the next MetadataImage from an image and records, with the delta.
-
-Invariants: the base image is never changed; the records between BeginTransactionRecord and its EndTransactionRecord count together, or,
-after AbortTransactionRecord, not at all; a builder may be asked for an image between any two records.
-Follows KIP-868 (metadata transactions), KIP-966 (eligible leaders), KIP-858 (directories).
-"""
+"""ImageBuilder: builds the next MetadataImage and its delta from an image and records (KIP-868, KIP-966, KIP-858)."""
 
 from __future__ import annotations
 
@@ -82,10 +77,10 @@ def changed_partition(partition: PartitionImage, change: PartitionChangeRecord) 
 
 
 class ImageBuilder:
-    """Builds the image that follows `base`. Mappings are copied at their first change.
+    """Builds the image that follows `base`, which never changes: mappings are copied at their first change.
 
     Args:
-        transaction: the records of a metadata transaction that is open at `base`, None without one.
+        transaction: records of a metadata transaction that is open at `base`, None without one.
         of_snapshot: the records are a snapshot's. It names topics before the first ProducerIdsRecord if Kafka wrote it, or if they were
             created before the first producer id. Both count as created at the snapshot: no producer is wrongly younger than its topic.
     """
@@ -123,7 +118,7 @@ class ImageBuilder:
         return self._transaction
 
     def replay(self, record: MetadataRecord) -> None:
-        """Applies one record. Raises InvariantViolated if it contradicts the records before it."""
+        """Raises InvariantViolated if the record contradicts the ones before it."""
         if self._transaction is not None:
             if isinstance(record, EndTransactionRecord):
                 pending, self._transaction = self._transaction, None
@@ -140,16 +135,15 @@ class ImageBuilder:
         replay(self, record)
 
     def advance(self, offset: int, epoch: int, timestamp_ms: int) -> None:
-        """Sets the replayed position: offset of the last record, its epoch and append time."""
+        """Offset, epoch and append time of the last record."""
         self._offset, self._epoch, self._timestamp_ms = offset, epoch, timestamp_ms
 
     def image(self) -> MetadataImage:
-        """The image of all records so far."""
         image: MetadataImage = finished(self.image_in_slices())
         return image
 
     def image_in_slices(self) -> Work:
-        """Returns the image of all records so far, with a yield after each topic. Replay nothing until it has returned."""
+        """As `image`, with a yield after each topic. Replay nothing until it has returned."""
         for topic_id, partitions in self._partitions.items():
             topic = self._topics_by_id_now()[topic_id]._replace(partitions=tuple(partitions))
             if self._of_snapshot and not topic.first_producer_id:
@@ -295,7 +289,7 @@ class ImageBuilder:
                 continue
             partitions = self._partitions_of(topic.topic_id)
             for number, partition in enumerate(partitions):
-                # A partition without an ISR has committed nothing since, and no other replica can be elected. Kafka clears these, too.
+                # Without an ISR nothing was committed since, and no other replica can be elected. Kafka clears these, too.
                 if partition.isr and (partition.eligible_leader_replicas or partition.last_known_elr):
                     partitions[number] = partition._replace(eligible_leader_replicas=(), last_known_elr=())
                     self._touch(topic.topic_id, number)

@@ -1,10 +1,4 @@
-"""Converts an image to the records of a snapshot.
-
-A pure function of the image. Replaying its records into an empty image gives the same image again (property-tested).
-Features come first, metadata.version before all, as Kafka's reader demands; records of types that this broker does not serve come
-last, in the order in which they were written. A ProducerIdsRecord before a topic has the next producer id at the topic's creation:
-Kafka uses the last one, and accepts several in ascending order.
-"""
+"""Records of a metadata snapshot: replaying them into an empty image gives the same image again (property-tested)."""
 
 from __future__ import annotations
 
@@ -32,7 +26,11 @@ METADATA_VERSION = "metadata.version"
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Every record of the image; none changes another."""
+    """Features come first, metadata.version before all, as Kafka's reader demands; unserved types come last, in the order of writing.
+
+    A ProducerIdsRecord before a topic has the next producer id at its creation: Kafka uses the last one, and accepts several in ascending
+    order.
+    """
     for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
         yield FeatureLevelRecord(name=name, feature_level=image.features[name])
     for controller in image.controllers.values():

@@ -1,7 +1,4 @@
-"""Checks topic names and finds collisions.
-
-Pure functions. "." and "_" are one character in metric names, so topic names that differ only in them are refused, as in Kafka.
-"""
+"""Topic names: validation and collisions."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ def validate_topic_name(name: str) -> None:
 
 
 class Collisions:
-    """Finds topics whose names differ only in '.' and '_'. Reads existing names at the first use."""
+    """Topics whose names differ only in '.' and '_', which metric names do not distinguish: refused, as in Kafka."""
 
     def __init__(self, existing: Iterable[str]) -> None:
         self._existing = existing

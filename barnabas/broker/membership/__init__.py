@@ -1,1 +1,1 @@
-"""A broker's life in the cluster: registration, heartbeats, controlled shutdown."""
+"""Broker membership: registration, heartbeats, controlled shutdown."""

@@ -1,4 +1,4 @@
-"""The addresses that a node gives to its clients. A pure function of its settings and of the bound addresses."""
+"""Advertised addresses of a node."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", *WILDCARDS)  # a wildcard i
 
 
 def advertised_endpoints(config: BrokerConfig, bound: Mapping[str, tuple[str, int]]) -> list[Endpoint]:
-    """advertised.listeners, with port 0 replaced by the bound port.
-
-    Args:
-        bound: address by listener name.
-    """
+    """advertised.listeners, with port 0 replaced by the `bound` port. `bound`: address by listener name."""
     found = []
     for endpoint in config.advertised_listeners:
         address = bound.get(endpoint.name, (endpoint.host, endpoint.port))
@@ -28,7 +24,7 @@ def advertised_endpoints(config: BrokerConfig, bound: Mapping[str, tuple[str, in
 
 
 def loopback_only(config: BrokerConfig) -> list[str]:
-    """Names of listeners that accept connections from other machines, but advertise a loopback address because advertised.listeners is not set."""
+    """Listeners that accept remote connections but advertise a loopback address, without advertised.listeners."""
     if config.advertised_listeners is not config.listeners:
         return []
     every = ((each.name, each.host) for each in config.listeners if each.host in ("", *WILDCARDS))

@@ -1,18 +1,5 @@
 """Lifecycle: registers the broker, keeps its session with the controller and performs its controlled shutdown.
-
-By each published image, and by time.
-
-Every start registers the broker again, with a new incarnation id. The broker epoch is the offset of the registration record. The previous broker
-epoch comes from the clean-shutdown file; it is −1 if the last stop was not clean. The broker stays fenced until `unfence`, so that it
-leads no partition before its log is recovered. From then on a heartbeat every broker.heartbeat.interval.ms keeps the session; a
-change of the requested state is sent at once.
-
-The controller may have fenced a broker that was silent for a whole session: its network failed, or its process was suspended. Until
-a controller has answered it and its image holds everything committed by then, such a broker leads only partitions that no other
-broker can lead (`followed_since_ms`, `Replica.check_leads`).
-
-Invariants: a step waits until the own image shows it; a broker stops if another process has registered its id.
-Follows KIP-631 (registration, heartbeats, controlled shutdown), KIP-858 (offline directories), KIP-966 (previous broker epoch).
+KIP-631 (registration, heartbeats, controlled shutdown), KIP-858 (offline directories), KIP-966 (previous broker epoch).
 """
 
 from __future__ import annotations
@@ -47,8 +34,8 @@ log = logger("kafka.server")
 
 RETRY_MS_MIN: Final = 20  # between attempts to register or to be unfenced; doubles up to RETRY_MS_MAX
 RETRY_MS_MAX: Final = 1_000
-TELL_FIRST_MS: Final = 2_000  # the log then says why the broker waits for the controller
-TELL_EVERY_MS: Final = 10_000  # how often the log repeats that it waits for the controller
+TELL_FIRST_MS: Final = 2_000  # then the log says why the broker waits for the controller
+TELL_EVERY_MS: Final = 10_000  # repeats of that log line
 SHUTDOWN_MS_MAX: Final = 30_000  # limit while a controller answers that leaderships are still being moved
 SHUTDOWN_SILENCE_MS_MAX: Final = 1_000  # limit while no controller answers
 SHUTDOWN_WATCH_MS: Final = 100  # between checks of these two limits
@@ -95,10 +82,9 @@ VALID_PREVIOUS: Final[dict[BrokerState, frozenset[BrokerState]]] = {
 class Lifecycle:
     """Registration, heartbeats and controlled shutdown of one broker.
 
-    Attributes:
-        state: the broker's state.
-        broker_epoch: epoch of the present registration, -1 before it.
-        incarnation_id: id of this process.
+    Each start registers the broker again, fenced until `unfence`, so that it leads nothing before its logs are recovered. Then a heartbeat
+    every broker.heartbeat.interval.ms keeps the session; a changed state is sent at once. A step waits until the own image shows it; a
+    broker stops if another process has registered its id.
     """
 
     def __init__(
@@ -112,12 +98,9 @@ class Lifecycle:
         alone: bool,
         on_session_over: Callable[[], None],
     ) -> None:
-        """Stores its parts; sends nothing.
+        """Sends nothing. `alone`: no other node can be the controller.
 
-        Args:
-            controller: channel to the active controller.
-            alone: no other node can be the controller.
-            on_session_over: called when this broker's session with the controller has ended, and repeatedly until the next one begins.
+        `on_session_over` is called when this broker's session with the controller has ended, and repeatedly until the next one begins.
         """
         self._reactor = reactor
         self._config = config
@@ -128,8 +111,8 @@ class Lifecycle:
         self._alone = alone
         self._on_session_over = on_session_over
         self.state = BrokerState.STARTING
-        self.broker_epoch = -1
-        self.incarnation_id = reactor.rng.uuid()
+        self.broker_epoch = -1  # of the present registration (the offset of its record), -1 before it
+        self.incarnation_id = reactor.rng.uuid()  # of this process
         self._session_ms = self._config.get_int("broker.session.timeout.ms")
         self._interval_ms = self._config.get_int("broker.heartbeat.interval.ms")
         self._session_until_ms = FOR_EVER
@@ -141,13 +124,13 @@ class Lifecycle:
         self._asked: dict[asyncio.Future[object], None] = {}  # answers of the controller that steps wait for
         self._heartbeat_due: Timer | None = None
         self._in_flight = False
-        self._heartbeat_again = False  # something changed while a heartbeat was on its way
-        self._failures = 0  # heartbeats in a row without a good answer
+        self._heartbeat_again = False  # something changed during a pending heartbeat
+        self._failures = 0  # consecutive heartbeats without a good answer
         self._heard_ms = 0  # time of the last good answer
-        self._told_offline: tuple[bytes, ...] = ()  # failed directories that the controller knows of
+        self._told_offline: tuple[bytes, ...] = ()  # failed directories that the controller knows
 
     def become(self, state: BrokerState) -> None:
-        """Changes the state. Raises LocalProtocolError if VALID_PREVIOUS does not allow the change."""
+        """Raises LocalProtocolError if VALID_PREVIOUS does not allow the change."""
         if self.state not in VALID_PREVIOUS[state]:
             raise LocalProtocolError(f"broker {self._node_id} is {self.state.name}, it cannot be {state.name}")
         self.state = state
@@ -170,13 +153,8 @@ class Lifecycle:
     async def register(self, endpoints: Sequence[Endpoint], previous_broker_epoch: int) -> None:
         """Registers this process, fenced, and waits until the own image holds the registration.
 
-        Args:
-            endpoints: addresses for clients and other brokers.
-            previous_broker_epoch: from the clean-shutdown file, −1 without one.
-
-        Raises:
-            RegistrationRefused: the controller rejected this broker, or none registered it within
-                initial.broker.registration.timeout.ms (KIP-631).
+        `previous_broker_epoch` is from the clean-shutdown file, −1 after an unclean stop. Raises RegistrationRefused, also after
+        initial.broker.registration.timeout.ms (KIP-631).
         """
         self._registration = BrokerRegistrationRequest(
             broker_id=self._node_id,
@@ -223,7 +201,7 @@ class Lifecycle:
             pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
 
     async def unfence(self) -> None:
-        """All parts are ready to serve: asks to be unfenced, and waits until the own image shows it."""
+        """All parts are ready to serve: requests to be unfenced, and waits until the own image shows it."""
         self.become(BrokerState.RUNNING)
         self.heartbeat_now()
         await self._image_shows(lambda: self._registered is not None and not self._registered.fenced)
@@ -235,7 +213,6 @@ class Lifecycle:
         return broker if broker is not None and broker.epoch == self.broker_epoch else None
 
     def on_image(self, _former: MetadataImage, _image: MetadataImage, _delta: MetadataDelta) -> None:
-        """A new image is published."""
         waiting, self._awaited = self._awaited, []
         for condition, future in waiting:
             if future.done():
@@ -246,7 +223,7 @@ class Lifecycle:
                 self._awaited.append((condition, future))
         registered = self._registered
         if registered is not None and registered.fenced and self.state is BrokerState.RUNNING and not self._in_flight:
-            self.heartbeat_now()  # the controller fenced this broker: ask again
+            self.heartbeat_now()  # the controller fenced this broker: request again
 
     async def _image_shows(self, condition: Callable[[], bool]) -> None:
         if self._reactor.failure is not None:
@@ -259,7 +236,6 @@ class Lifecycle:
     # --- heartbeats -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Starts the heartbeats."""
         self.heartbeat_now()
 
     def heartbeat_now(self) -> None:
@@ -293,9 +269,10 @@ class Lifecycle:
         return self._reactor.clock.monotonic_ms() < self._session_until_ms
 
     def followed_since_ms(self) -> int | None:
-        """None during the session; after it, the time (monotonic) since which followers must have followed a leader here.
+        """None during the session; after it, the monotonic time since which followers must have followed a leader here.
 
-        Half a session: if all links of this broker fail at once, its followers have been silent for that long when its session ends.
+        The controller may have fenced a broker that was silent for a session. Half a session: if all links of this broker fail at once, its
+        followers have been silent for that long when its session ends.
         """
         if self.may_lead():
             return None
@@ -349,7 +326,7 @@ class Lifecycle:
         self._told_offline = tuple(offline_log_dirs)
         self._heard_ms = self._reactor.clock.monotonic_ms()
         if answer.is_fenced and self.state is BrokerState.RUNNING and not self._alone:
-            # Other brokers lead these partitions now, if they can: the own metadata will say so.
+            # Other brokers lead these partitions now, if they can: the next image will show it.
             self._session_until_ms = sent_ms
             self._fenced_ms = self._heard_ms
             self._on_session_over()
@@ -364,7 +341,6 @@ class Lifecycle:
             self._arm(self._interval_ms)
 
     def _renew(self, sent_ms: int) -> None:
-        """Extends the session: the controller received a heartbeat sent at `sent_ms`."""
         until_ms = sent_ms + self._session_ms
         if self._alone:
             return  # no other node can change the leaders
@@ -422,7 +398,7 @@ class Lifecycle:
     # --- shutdown -------------------------------------------------------------------------------------------------
 
     async def shut_down(self) -> None:
-        """Controlled shutdown: hands over every leadership and waits until the broker is fenced, for a limited time.
+        """Hands over every leadership and waits until the broker is fenced, for a limited time.
 
         Without controlled.shutdown.enable the broker only stops: the controller fences it as one that was killed.
         """
@@ -468,7 +444,6 @@ class Lifecycle:
     # --- requests to the controller -------------------------------------------------------------------------------
 
     async def _ask(self, request: Message, timeout_ms: int) -> Any:
-        """Returns the controller's answer, or the BrokerError that replaces it."""
         if self._reactor.failure is not None:
             raise self._reactor.failure
         waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Work in slices, for a task that waits for its result."""
+"""Long work for a task that awaits its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def awaited(slices: Slices, work: Steps[T]) -> T:
-    """Runs work in slices and returns its result; its end, or that of the task that waits for it, ends both. Raises what the work raises."""
+    """Runs work in slices and returns its result. Cancelling the waiting task cancels the work. Raises what the work raises."""
     ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def done(result: T) -> None:

@@ -1,9 +1,4 @@
-"""ClientSeries: what clients have pushed (KIP-714), and how many of them there are.
-
-A client's metric org.apache.kafka.producer.connection.creation.rate is kafka_client_producer_connection_creation_rate, with the labels
-client_instance_id, client_id, client_software_name and client_software_version and those that the client has sent. At most NAMES_MAX
-names are shown; further ones are left out.
-"""
+"""ClientSeries: client telemetry (KIP-714) as Prometheus series, and the number of clients."""
 
 from __future__ import annotations
 
@@ -23,10 +18,10 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class ClientSeries:
-    """The collector; see the module.
+    """Collector of pushed metrics, of at most NAMES_MAX names.
 
-    Args:
-        now_ms: the node's monotonic clock.
+    org.apache.kafka.producer.connection.creation.rate is kafka_client_producer_connection_creation_rate, labelled client_instance_id,
+    client_id, client_software_name, client_software_version, and with the client's own labels. `now_ms` is the monotonic clock.
     """
 
     def __init__(self, telemetry: ClientTelemetry, now_ms: Callable[[], int]) -> None:
@@ -35,7 +30,6 @@ class ClientSeries:
         self._tables: dict[str, LineTable[LabelPairs]] = {}
 
     def collect(self) -> Iterator[Metric | LineTable[LabelPairs] | None]:
-        """Returns the families."""
         telemetry = self._telemetry
         telemetry.forget_silent(self._now_ms())
         yield GaugeMetricFamily(
@@ -52,7 +46,6 @@ class ClientSeries:
         yield from list(self._tables.values())
 
     def _update(self) -> Iterator[None]:
-        """Puts the present values into the tables and drops what has ended."""
         seen: dict[str, set[LabelPairs]] = {}
         for number, each in enumerate(self._telemetry.series()):
             table = self._tables.get(each.name)

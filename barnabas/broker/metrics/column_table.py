@@ -1,11 +1,4 @@
-"""ColumnTable: the samples of some series with one row for each partition, read column by column, as cached text.
-
-A busy node changes some numbers of each of its 10,000 partitions between two scrapes. A page holds PAGE_ROWS rows. One list comprehension
-reads a column of a page, one comparison of lists finds out whether the text of its series is still right, and one formatting makes it.
-Rows with other keys, or without a value in some series, are in a `LineTable` of the same series, whose lines follow.
-
-Invariant: every line of a series follows its header, as the text format wants it.
-"""
+"""ColumnTable: cached text of samples with one row for each partition, read column by column."""
 
 from __future__ import annotations
 
@@ -24,17 +17,13 @@ _NAME: Final = "\0"  # stands in a template for the name of the series
 
 
 class Page(Generic[K]):
-    """Some rows of a table.
-
-    Attributes:
-        keys: of its rows, in their order.
-        known: what the owner noted of the rows, to see what has changed; None after a row was added or dropped.
-    """
+    """PAGE_ROWS rows: one list comprehension reads a column, one comparison detects a change, one formatting makes its text."""
 
     __slots__ = ("_columns", "_labels", "_stale", "_template", "_texts", "keys", "known")
 
     def __init__(self, series: int) -> None:
-        self.keys: list[K] = []
+        self.keys: list[K] = []  # of its rows, in their order
+        # the owner's notes of the rows, to detect changes; None after a row was added or dropped
         self.known: object = None
         self._labels: list[str] = []
         self._columns: list[Column] = [[] for _ in range(series)]
@@ -43,13 +32,11 @@ class Page(Generic[K]):
         self._template = ""
 
     def add(self, key: K, labels: str) -> None:
-        """Adds a row."""
         self.keys.append(key)
         self._labels.append(labels)
         self._forget()
 
     def drop(self, key: K) -> None:
-        """Removes a row."""
         at = self.keys.index(key)
         del self.keys[at], self._labels[at]
         self._forget()
@@ -80,12 +67,10 @@ class Page(Generic[K]):
 
 
 class ColumnTable(Generic[K]):
-    """See the module.
+    """Series of a busy node: some numbers of each of its 10,000 partitions change between two scrapes.
 
-    Args:
-        series: the families.
-        labels: the labels of a row's key, as `labels_text` makes them; called once for each row.
-        others: rows of the same series whose lines follow those of this table.
+    `labels` returns those of a row's key, as from `labels_text`; called once for each row. `others` has rows with other keys or missing
+    values.
     """
 
     def __init__(
@@ -108,7 +93,7 @@ class ColumnTable(Generic[K]):
         return list(self._pages)
 
     def follow(self, keys: list[K]) -> Iterator[None]:
-        """Adds and drops rows, so that there is one for each of these keys. The owner then gives each page its columns."""
+        """Adds and drops rows to match `keys`. The owner then gives each page its columns."""
         if keys == self._followed:  # the same objects in the same order: fast
             return
         self._followed = None  # if the caller leaves this iterator early, the next call does the rest

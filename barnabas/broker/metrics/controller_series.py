@@ -1,7 +1,4 @@
-"""The series of kafka.controller: the state of the cluster, elections, and the times of the active controller.
-
-The counts of a topic are made again only if its image is another one.
-"""
+"""kafka.controller series: state of the cluster, elections, and latencies of the active controller."""
 
 from __future__ import annotations
 
@@ -22,11 +19,7 @@ PREFIX: Final = "kafka_controller_kafkacontroller_"
 
 
 class ControllerSeries:
-    """See the module.
-
-    Attributes:
-        commit_latency: from the append of metadata records to their publication here.
-    """
+    """Recounts a topic only if its image is another one."""
 
     def __init__(self, controller: QuorumController, current: CurrentImage) -> None:
         self._controller = controller
@@ -36,20 +29,18 @@ class ControllerSeries:
         self._partitions = self._offline = self._imbalanced = 0
         self._queue_times = Histogram()
         self._processing_times = Histogram()
-        self.commit_latency = Histogram()
+        self.commit_latency = Histogram()  # from the append of metadata records to their publication here
         self._unclean_elections = 0
         self._became_active = 0
         self._was_active = False
 
-    # -- what happens
+    # -- events
 
     def on_decision(self, queued_ms: int, took_ms: int) -> None:
-        """A decision of the active controller."""
         self._queue_times.record(queued_ms * NS_PER_MS)
         self._processing_times.record(took_ms * NS_PER_MS)
 
     def on_published(self, latency_ms: int) -> None:
-        """Records of the active controller are committed and published."""
         self.commit_latency.record(latency_ms * NS_PER_MS)
 
     def on_tick(self, _now_ms: int) -> None:
@@ -59,7 +50,6 @@ class ControllerSeries:
         self._was_active = active
 
     def turn(self) -> None:
-        """A minute is over."""
         for histogram in (self._queue_times, self._processing_times, self.commit_latency):
             histogram.turn()
 
@@ -80,10 +70,9 @@ class ControllerSeries:
                     )
             yield 1 + len(numbers) // PARTITIONS_PER_UNIT
 
-    # -- what is shown
+    # -- collectors
 
     def collect(self) -> Iterator[Metric | None]:
-        """All families."""
         image = self._current.image
         if image is not self._image:
             yield from self._count(image)

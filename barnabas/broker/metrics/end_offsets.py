@@ -1,11 +1,4 @@
-"""EndOffsets: the high watermarks of partitions that other brokers lead, for the lag of groups that this broker coordinates.
-
-Leaders are asked only at a scrape, and at most once every FRESH_MS. A scrape waits WAIT_S at most; an answer that comes
-later serves the next scrape. The offsets of a leader that does not answer within ANSWER_MS are forgotten: their lag is not exported.
-
-The offsets are asked for after the commits are known to exist and before they are read, so a lag may be too small by what was
-committed in between, never below 0 (`group_series`).
-"""
+"""EndOffsets: high watermarks of partitions that other brokers lead, for the lag of groups coordinated here."""
 
 from __future__ import annotations
 
@@ -41,11 +34,11 @@ _Wanted = Mapping[str, Iterable[int]]  # partitions by topic
 
 
 class EndOffsets:
-    """See the module.
+    """Requests end offsets only at a scrape, at most once every FRESH_MS, from leaders of partitions with commits (`wanted`).
 
-    Args:
-        wanted: the partitions with commits, led here or elsewhere, in slices.
-        listener: the name of the listener between brokers.
+    A scrape waits at most WAIT_S; a later answer serves the next one. After ANSWER_MS without an answer a leader's offsets are dropped:
+    their lag is not exported. Offsets are requested before the commits are read, so a lag may be too small by commits in between, never
+    below 0.
     """
 
     def __init__(
@@ -72,11 +65,10 @@ class EndOffsets:
         self._answered = asyncio.Event()
 
     def get(self, topic: str, partition: int) -> int | None:
-        """The high watermark that the leader has told last; None if it is unknown."""
+        """The last high watermark from the leader; None if unknown."""
         return self._offsets.get((topic, partition))
 
     async def refresh(self) -> None:
-        """Asks the leaders, and waits for their answers."""
         now_ms = self._reactor.clock.monotonic_ms()
         if not self._unanswered and now_ms - self._asked_ms >= FRESH_MS:
             self._asked_ms = now_ms
@@ -92,7 +84,7 @@ class EndOffsets:
                 pass
 
     def _requests(self) -> Steps[list[tuple[int, ListOffsetsRequest]]]:
-        """Returns the requests to each leader; forgets the offsets of partitions that no group has any more."""
+        """Requests to each leader; drops offsets of partitions without group."""
         image = self._current.image
         if len(image.brokers) <= 1:
             return []  # this broker leads everything

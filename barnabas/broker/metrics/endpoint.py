@@ -1,4 +1,4 @@
-"""Endpoint: /metrics and the health of a node over HTTP, at the address of `metrics.listen`.
+"""Metrics endpoint: /metrics and health over HTTP, at the address of `metrics.listen`.
 
 | path | answer |
 |---|---|
@@ -7,9 +7,6 @@
 | /readyz | 200 if the node serves clients, else 503 with the reason in words |
 | /startupz | 200 once the node has served for the first time |
 | /v1/status/ready | as /readyz, in Redpanda's words |
-
-A scrape runs in slices of the loop, one scrape at a time: what two scrapers ask for at once is written twice. Before it is written, the
-collectors have a moment to ask other nodes (`Exposition.prepared`).
 """
 
 from __future__ import annotations
@@ -33,25 +30,19 @@ METHODS: Final = ("GET", "HEAD")
 
 
 class MetricsEndpoint:
-    """See the module.
-
-    Attributes:
-        exposition: the collectors.
-        health: what the health paths answer.
-        address: the bound host and port, once `open` has returned.
-    """
+    """The HTTP service. Scrapes run in slices of the loop, one at a time."""
 
     body_bytes_max = 0
 
     def __init__(self, slices: Slices, health: Health) -> None:
-        self.exposition = Exposition()
-        self.health = health
+        self.exposition = Exposition()  # the collectors
+        self.health = health  # answers of the health paths
         self._slices = slices
         self._server: HttpServer | None = None
         self._turn = asyncio.Lock()
 
     async def open(self, network: Network, host: str, port: int) -> None:
-        """Listens; port 0 takes a free one. Raises OSError."""
+        """Port 0 takes a free one. Raises OSError."""
         self._server = await HttpServer.open(self, network, host, port, name="metrics")
 
     @property
@@ -60,7 +51,6 @@ class MetricsEndpoint:
         return ("", 0) if self._server is None else self._server.address
 
     def close(self) -> None:
-        """Closes the address and its connections."""
         if self._server is not None:
             self._server.close()
 
@@ -73,7 +63,7 @@ class MetricsEndpoint:
         return None
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
-        """Answers a whole request. Raises HttpRefusal."""
+        """Raises HttpRefusal."""
         try:
             path = urlsplit(request.target).path
         except ValueError:
@@ -93,7 +83,6 @@ class MetricsEndpoint:
         raise HttpRefusal(404, f"unknown path {path[:100]!r}; the paths are {', '.join(PATHS)}")
 
     def told(self, refusal: HttpRefusal) -> HttpAnswer:
-        """The answer that tells a client why it is refused."""
         return HttpAnswer(refusal.status, PLAIN, (f"{refusal}\n".encode("utf-8", "replace"),), refusal.headers)
 
     async def _metrics(self, headers: Mapping[str, str]) -> HttpAnswer:

@@ -1,4 +1,4 @@
-"""Adds the collectors of kafka_exporter's series, and of the series that only this broker has, to an exposition."""
+"""Collectors of kafka_exporter's series and of Barnabas' own series."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from barnabas.broker.metrics.transaction_series import TransactionSeries
 
 
 def add_exporter(exposition: Exposition, node: Observed) -> None:
-    """Adds what dashboards of kafka_exporter show: partitions, brokers, and the lag of groups."""
+    """kafka_exporter's partitions, brokers, and lag of groups."""
     exposition.add(TopicPartitionSeries(node.replicas, node.current_image, node.quorum_controller).collect)
     groups = GroupSeries(node.groups, node.current_image, node.replicas)
     groups.ends = EndOffsets(
@@ -30,6 +30,6 @@ def add_exporter(exposition: Exposition, node: Observed) -> None:
 
 
 def add_own(exposition: Exposition, node: Observed, watch: LoopWatch) -> None:
-    """Adds transactions, fences, refusals, pauses and recovery."""
+    """Transactions, fences, refusals, pauses and recovery."""
     exposition.add(TransactionSeries(node.reactor, node.transactions, node.replicas).collect)
     exposition.add(OwnSeries(node, watch).collect)

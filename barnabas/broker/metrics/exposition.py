@@ -1,10 +1,4 @@
-"""Exposition: writes what all collectors give, in the Prometheus text format 0.0.4 or as OpenMetrics 1.0.
-
-A collector is a function without arguments. It returns an iterator of `prometheus_client` families, of `LineTable`s for what has
-thousands of rows, and of None where a slice may end. It is called for every scrape, and reads counters that the node keeps anyhow.
-
-Invariants: a collector that fails costs its own remaining families, never the scrape; the text of a family is contiguous.
-"""
+"""Exposition: writes all collectors' families in the Prometheus text format 0.0.4 or as OpenMetrics 1.0."""
 
 from __future__ import annotations
 
@@ -26,9 +20,7 @@ log = logger("kafka.server")
 class _Written(Protocol):
     """A `LineTable` of any kind of key."""
 
-    def written(self, out: list[bytes], *, openmetrics: bool) -> Work:
-        """Appends the text of all its series to `out`, in slices."""
-        ...
+    def written(self, out: list[bytes], *, openmetrics: bool) -> Work: ...
 
 
 Collected = Metric | _Written | None
@@ -44,7 +36,7 @@ GZIP_PIECE_BYTES: Final = 128 * 1024  # compressed without Python's lock
 
 
 class _One(PrometheusCollector):
-    """A registry of one family, as the encoders of prometheus_client take it."""
+    """A registry of one family, for the encoders of prometheus_client."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -54,27 +46,26 @@ class _One(PrometheusCollector):
 
 
 class Exposition:
-    """The collectors of a node. The module docstring describes them.
+    """The collectors of a node, called for every scrape.
 
-    Attributes:
-        failures: how many collectors have failed.
+    A collector takes no arguments and yields `prometheus_client` families, `LineTable`s for thousands of rows, and None where a slice may
+    end. One that fails loses its remaining families, never the scrape.
     """
 
     def __init__(self) -> None:
         self._collectors: list[Collector] = []
         self._preparations: list[Preparation] = []
-        self.failures = 0
+        self.failures = 0  # of collectors
 
     def add(self, collector: Collector) -> None:
-        """Adds a collector; its families come after those of earlier ones."""
+        """Its families come after those of earlier collectors."""
         self._collectors.append(collector)
 
     def add_preparation(self, prepare: Preparation) -> None:
-        """Adds what is awaited before each scrape; it ends within a second, whatever other nodes do."""
+        """Adds an awaitable that runs before each scrape and ends within a second, whatever other nodes do."""
         self._preparations.append(prepare)
 
     async def prepared(self) -> None:
-        """Runs all preparations."""
         for prepare in self._preparations:
             try:
                 await prepare()
@@ -83,7 +74,7 @@ class Exposition:
                 log.exception("Metrics cannot be collected: collector=%r", prepare)
 
     def written(self, *, openmetrics: bool) -> Steps[list[bytes]]:
-        """Returns the pieces of an answer, in slices."""
+        """The pieces of an answer, in slices."""
         out: list[bytes] = []
         for collector in tuple(self._collectors):
             try:
@@ -95,7 +86,7 @@ class Exposition:
                         yield 1 + len(each.samples) // SAMPLES_PER_UNIT
                     else:
                         yield from each.written(out, openmetrics=openmetrics)
-            except Exception:  # a bug of one collector: the others are still worth their scrape
+            except Exception:  # a bug of one collector must not lose the other families
                 self.failures += 1
                 log.exception("Metrics cannot be collected: collector=%r", collector)
         if openmetrics:
@@ -104,7 +95,6 @@ class Exposition:
 
 
 def encoded(family: Metric, *, openmetrics: bool) -> bytes:
-    """The text of one family."""
     if openmetrics:
         text: bytes = openmetrics_format.generate_latest(_One(family))  # type: ignore[no-untyped-call]  # it has no types
         return text.removesuffix(END)

@@ -1,4 +1,4 @@
-"""Families of samples in the shapes that Strimzi's rules for the JMX exporter give them."""
+"""Metric families in the shapes of Strimzi's rules for the JMX exporter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from barnabas.broker.metrics.histogram import Histogram
 
 
 def gauge(name: str, doc: str, value: float) -> Metric:
-    """A gauge without labels."""
     return GaugeMetricFamily(name, doc, value)
 
 
@@ -22,10 +21,9 @@ def counter(name: str, doc: str, value: float) -> Metric:
 def quantile_family(
     name: str, doc: str, label: str, histograms: Mapping[str, Histogram], exact: Mapping[str, int] | None = None
 ) -> Iterator[Metric]:
-    """A histogram of Kafka: a gauge for each quantile, and _count; there is no _sum. Without `label` there is one histogram.
+    """A Kafka histogram: a gauge for each quantile, and _count, without _sum. Without `label` there is one histogram.
 
-    Args:
-        exact: the counts, if the histograms hold a part of what happened.
+    `exact` has the counts, if the histograms hold a part of the durations.
     """
     labels = [label] if label else []
     quantiles = GaugeMetricFamily(name, doc, labels=[*labels, "quantile"])
@@ -46,7 +44,6 @@ def labelled(
     label: str,
     values: Iterable[tuple[str, float]],
 ) -> Metric:
-    """A family with one label."""
     family = kind(name, doc, labels=[label])
     for key, value in values:
         family.add_metric([key], value)

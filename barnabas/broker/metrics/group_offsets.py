@@ -1,9 +1,4 @@
-"""The rows of committed offsets: one for each partition of a topic that a group has committed an offset of, and their sums.
-
-A group has a row for every partition of such a topic. Only the rows that have changed are touched, since a topic may have thousands.
-
-Invariant: a scrape that is given up in the middle of a topic leaves rows that the next one brings up to date, or drops.
-"""
+"""Series of committed offsets: one row for each partition of a topic with commits of a group, and sums."""
 
 from __future__ import annotations
 
@@ -27,41 +22,35 @@ PARTITION_OFFSETS: Final = (
     Series(PREFIX + "lag", "gauge", "Records from the committed offset to the high watermark; -1 without a commit."),
 )
 
-_Topic = tuple[str, str]  # a group and a topic
+_Topic = tuple[str, str]  # group, topic
 _Commits = dict[int, tuple[int, int | None]]  # partition → committed offset, end
 
 
 class _Known(NamedTuple):
-    """What the tables hold of a topic."""
+    """State of a topic's rows."""
 
     partitions: int  # rows exist for no partition from this number on
-    commits: _Commits | None  # None: the rows were not all brought up to date
+    commits: _Commits | None  # None: the rows were not all updated
 
 
 class GroupOffsets:
-    """See the module.
+    """Rows of committed offsets. A topic may have thousands: only changed rows are touched.
 
-    Attributes:
-        sums: a row for each topic of a group.
-        offsets: a row for each partition of such a topic.
+    A scrape abandoned within a topic leaves rows that the next one updates or drops.
     """
 
     def __init__(self) -> None:
-        self.sums: LineTable[_Topic] = LineTable(
+        self.sums: LineTable[_Topic] = LineTable(  # a row for each topic of a group
             TOPIC_SUMS, lambda key: labels_text(consumergroup=key[0], topic=key[1])
         )
+        # a row for each partition of such a topic
         self.offsets: LineTable[tuple[str, str, int]] = LineTable(PARTITION_OFFSETS, lambda key: _labels(*key))
         self._known: dict[_Topic, _Known] = {}
 
     def put(
         self, key: _Topic, commits: Mapping[int, tuple[int, CommittedOffset]], ends: Sequence[int | None]
     ) -> Generator[None, None, int]:
-        """Sets the rows of a topic of a group. Returns the number of rows that it touched.
-
-        Args:
-            commits: by partition, as the group's store has them.
-            ends: the high watermark of each partition of the topic; None: unknown.
-        """
+        """Returns the number of touched rows. `ends` has the high watermark of each partition of the topic; None: unknown."""
         count = len(ends)
         now = {number: (entry[1].offset, ends[number]) for number, entry in commits.items() if number < count}
         known = self._known.get(key, _Known(0, None))
@@ -85,7 +74,6 @@ class GroupOffsets:
         return rows
 
     def drop_all_but(self, kept: Container[_Topic]) -> Iterator[None]:
-        """Removes the rows of all other topics of groups."""
         for key in [each for each in self._known if each not in kept]:
             known = self._known[key] = self._known[key]._replace(commits=None)
             yield from self._drop_rows(key, range(known.partitions))
@@ -101,14 +89,13 @@ class GroupOffsets:
 
 
 def _row(offset: int, end: int | None) -> tuple[int, int | None]:
-    """The committed offset of a partition, and its lag."""
     if offset == NO_OFFSET:
         return NO_OFFSET, NO_OFFSET
     return offset, None if end is None else max(end - offset, 0)
 
 
 def _sums(count: int, commits: _Commits) -> tuple[int, int | None]:
-    """The sums over a topic of `count` partitions; a partition without a commit counts as NO_OFFSET and has no lag."""
+    """Sums over a topic of `count` partitions; a partition without a commit counts as NO_OFFSET and has no lag."""
     offsets = sum(offset for offset, _ in commits.values()) + NO_OFFSET * (count - len(commits))
     lags = [_row(offset, end)[1] for offset, end in commits.values() if offset != NO_OFFSET]
     known = [lag for lag in lags if lag is not None]
@@ -116,7 +103,7 @@ def _sums(count: int, commits: _Commits) -> tuple[int, int | None]:
 
 
 def _labels(group: str, topic: str, number: int) -> str:
-    """As `labels_text` writes them, faster for many partitions of a topic."""
+    """As `labels_text`, faster for many partitions of a topic."""
     return f'{{consumergroup="{_escaped(group)}",partition="{number}",topic="{_escaped(topic)}"}}'
 
 

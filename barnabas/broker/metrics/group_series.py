@@ -1,12 +1,4 @@
-"""The series of consumer groups, under the names of kafka_exporter: members, committed offsets and lag.
-
-The coordinator of a group exports it, and no other broker, so that a sum over all brokers counts everything once. The lag of a
-partition is the leader's high watermark minus the committed offset, at least 0. As in kafka_exporter, offset and lag are -1 for a
-partition without a commit, lag_sum leaves such partitions out, and current_offset_sum has their -1. Unlike there, lag_sum is missing while
-the end of a committed partition is unknown: an autoscaler must not read a sum that is too small.
-
-ROWS_MAX bounds the rows of partitions; `barnabas_consumergroup_topics_left_out` counts what has no place.
-"""
+"""Consumer group series under kafka_exporter's names: members, committed offsets and lag."""
 
 from __future__ import annotations
 
@@ -27,7 +19,7 @@ from barnabas.errors import BrokerError
 from barnabas.work import Steps
 
 ROWS_MAX: Final = 100_000
-CHECKED_PER_SLICE: Final = 1_000  # partitions; one that has changed counts as CHANGED_COST of them
+CHECKED_PER_SLICE: Final = 1_000  # partitions; a changed one counts as CHANGED_COST of them
 CHANGED_COST: Final = 6
 TOPIC_COST: Final = 4  # of a topic of a group
 
@@ -38,13 +30,15 @@ _Ends = list[int | None]  # of the partitions of a topic
 
 
 class GroupSeries:
-    """See the module.
+    """Only the coordinator exports a group, so that a sum over all brokers counts everything once.
 
-    Attributes:
-        ends: must be set before the first scrape.
+    Lag is the leader's high watermark minus the committed offset, at least 0. As in kafka_exporter, offset and lag are -1 without a commit,
+    lag_sum omits such partitions, and current_offset_sum has their -1. Unlike there, lag_sum is missing while an end is unknown: an
+    autoscaler must not read a sum that is too small. Above ROWS_MAX partitions `barnabas_consumergroup_topics_left_out` counts the omitted
+    topics.
     """
 
-    ends: EndOffsets
+    ends: EndOffsets  # must be set before the first scrape
 
     def __init__(self, groups: GroupCoordinator, current: CurrentImage, replicas: Replicas) -> None:
         self._groups = groups
@@ -54,7 +48,7 @@ class GroupSeries:
         self._offsets = GroupOffsets()
 
     def wanted(self) -> Steps[dict[str, dict[int, None]]]:
-        """The partitions with commits of the groups that are coordinated here, by topic."""
+        """Partitions with commits of the groups that are coordinated here, by topic."""
         found: dict[str, dict[int, None]] = {}
         for shard in self._shards():
             for group_id in list(shard.offsets.groups()):
@@ -66,7 +60,6 @@ class GroupSeries:
         return found
 
     def collect(self) -> Iterator[Collected]:
-        """The tables."""
         ends: dict[str, _Ends | None] = {}
         members: dict[str, None] = {}
         topics: dict[tuple[str, str], None] = {}
@@ -115,7 +108,6 @@ class GroupSeries:
         )
 
     def _shards(self) -> Iterable[GroupShard]:
-        """The shards that no other broker coordinates now."""
         host = self._groups.host
         for partition, shard in host.active_shards():
             try:
@@ -125,7 +117,7 @@ class GroupSeries:
             yield shard
 
     def _ends_of(self, topic: str) -> _Ends | None:
-        """The high watermarks of a topic's partitions, as far as they are known; None if there is no such topic."""
+        """Known high watermarks of a topic's partitions; None if the topic does not exist."""
         found = self._current.image.topic(topic)
         if found is None:
             return None

@@ -1,8 +1,4 @@
-"""Health: whether a node is alive, started and ready, and why not, in words.
-
-A node with the role broker is ready while it serves clients and nothing is missing: its metadata are loaded, it is unfenced, every
-log is open, no log directory has failed and the loop runs. A controller alone is ready once it has the metadata and knows the leader.
-"""
+"""Health: whether a node is alive, started and ready, and why not, in words."""
 
 from __future__ import annotations
 
@@ -13,7 +9,10 @@ from barnabas.broker.metrics.parts import Observed
 
 
 class Health:
-    """See the module."""
+    """A broker is ready while it serves clients: metadata loaded, unfenced, every log open, no failed log directory, the loop running.
+
+    A controller alone is ready once it has the metadata and knows the leader.
+    """
 
     def __init__(self, node: Observed, watch: LoopWatch) -> None:
         self._node = node

@@ -1,8 +1,4 @@
-"""Histogram: the distribution of durations over the last minutes, in a fixed number of buckets.
-
-Kafka's histograms (Yammer's, with exponential decay) weigh the last five minutes most. These count the present minute and the
-WINDOWS - 1 before it alike. The bounds of the buckets grow by GROWTH, so a quantile is within 7 % of the exact one.
-"""
+"""Histogram: durations of the last minutes, in a fixed number of buckets."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ GREATEST_NS: Final = 120 * 10**9
 WINDOWS: Final = 5
 NS_PER_MS: Final = 1_000_000
 
-# The percentiles of Kafka's beans, as Strimzi's rules write them into the label `quantile`.
+# The percentiles of Kafka's beans, for the label `quantile` of Strimzi's rules.
 QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 
 
@@ -31,25 +27,22 @@ BOUNDS: Final = _bounds()
 
 
 class Histogram:
-    """See the module.
+    """Counts the present minute and the WINDOWS - 1 before it alike; Kafka's (Yammer's) decay exponentially over five minutes.
 
-    Attributes:
-        counts: durations of the present minute in each bucket. Bucket i holds those from BOUNDS[i - 1] on, below BOUNDS[i].
+    Bounds grow by GROWTH, so a quantile is within 7 % of the exact one.
     """
 
     __slots__ = ("_before", "_windows", "counts")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
+        self.counts = [0] * (len(BOUNDS) + 1)  # of the present minute; bucket i: BOUNDS[i - 1] <= duration < BOUNDS[i]
         self._windows: deque[list[int]] = deque(maxlen=WINDOWS - 1)
         self._before = 0  # durations in all former minutes
 
     def record(self, duration_ns: int) -> None:
-        """Counts a duration."""
         self.counts[bisect_right(BOUNDS, duration_ns)] += 1
 
     def turn(self) -> None:
-        """A minute is over."""
         total = sum(self.counts)
         if not total and not any(map(any, self._windows)):
             self._windows.clear()
@@ -60,14 +53,13 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations were ever recorded."""
         return self._before + sum(self.counts)
 
     def _recent(self) -> list[int]:
         return [sum(bucket) for bucket in zip(self.counts, *self._windows, strict=True)]
 
     def quantiles_ms(self) -> dict[str, float]:
-        """The quantiles of the last minutes, in milliseconds; 0 without a duration, as in Kafka."""
+        """Of the last minutes, in milliseconds; 0 without a duration, as in Kafka."""
         counts = self._recent()
         total = sum(counts)
         found = {}
@@ -81,14 +73,14 @@ class Histogram:
         return found
 
     def mean_ms(self) -> float:
-        """The mean of the last minutes, from the middles of the buckets; NaN without a duration, as in Kafka."""
+        """Of the last minutes, from the middles of the buckets; NaN without a duration, as in Kafka."""
         counts = self._recent()
         total = sum(counts)
         weighted = sum(count * _middle_ms(at) for at, count in enumerate(counts) if count)
         return weighted / total if total else float("nan")
 
     def greatest_ms(self) -> float:
-        """The greatest duration of the last minutes, as the middle of its bucket; NaN without a duration."""
+        """Of the last minutes, the middle of its bucket; NaN without a duration."""
         counts = self._recent()
         return next((_middle_ms(at) for at in reversed(range(len(counts))) if counts[at]), float("nan"))
 

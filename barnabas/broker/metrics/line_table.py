@@ -1,10 +1,4 @@
-"""LineTable: the samples of some series with one row for each partition, topic or group, as cached text.
-
-A node has 10,000 partitions with ten series each. The text of PAGE_ROWS rows of one series is a page; it is made again only if a value of
-one of its rows has changed. The order of the rows is that of their first `put`, as far as dropped rows leave no room.
-
-Invariant: every line of a series follows its header, as the text format wants it.
-"""
+"""LineTable: cached text of samples with one row for each partition, topic or group."""
 
 from __future__ import annotations
 
@@ -16,7 +10,7 @@ from barnabas.work import Work
 
 PAGE_ROWS: Final = 128
 ROWS_PER_UNIT: Final = 24  # of a page that is made again
-PAGES_PER_UNIT: Final = 16  # of pages that are only passed on
+PAGES_PER_UNIT: Final = 16  # of unchanged pages
 
 K = TypeVar("K", bound=Hashable)
 
@@ -24,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 class Series(NamedTuple):
     """A metric family of a table."""
 
-    name: str  # as its samples are named: that of a counter ends with _total
+    name: str  # of its samples: that of a counter ends with _total
     kind: str  # "counter", "gauge" or "unknown"
     doc: str
 
@@ -48,11 +42,10 @@ class _Page:
 
 
 class LineTable(Generic[K]):
-    """See the module.
+    """Text in pages of PAGE_ROWS rows of one series, remade only if a value changed: 10,000 partitions have ten series each.
 
-    Args:
-        series: the families.
-        labels: the labels of a row's key, as `labels_text` makes them; called once for each row.
+    Rows keep the order of their first `put`, unless they fill the room of dropped ones. `labels` returns those of a row's key, as from
+    `labels_text`; called once for each row.
     """
 
     def __init__(self, series: Sequence[Series], labels: Callable[[K], str]) -> None:
@@ -69,11 +62,10 @@ class LineTable(Generic[K]):
         return key in self._rows
 
     def keys(self) -> list[K]:
-        """The keys of all rows."""
         return list(self._rows)
 
     def put(self, key: K, values: Sequence[float | None]) -> None:
-        """Sets the values of a row, one for each series; None: the row has no sample in this series."""
+        """One value for each series; None: the row has no sample in this series."""
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = self._new_row(key)
@@ -101,7 +93,6 @@ class LineTable(Generic[K]):
         return row
 
     def drop(self, key: K) -> None:
-        """Removes a row, if it exists."""
         row = self._rows.pop(key, None)
         if row is None:
             return
@@ -158,7 +149,7 @@ def header(series: Series, *, openmetrics: bool) -> bytes:
 
 
 def escaped(value: str) -> str:
-    """A label's value as it stands between quotation marks. Lone surrogates, which UTF-8 cannot carry, become question marks."""
+    """A label's value between quotation marks. Lone surrogates, which UTF-8 cannot carry, become question marks."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
     return text.encode("utf-8", "replace").decode()
 

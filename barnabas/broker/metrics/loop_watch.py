@@ -1,7 +1,4 @@
-"""LoopWatch: how late the loop runs its timers, and how much of the time it works.
-
-A wait for the disk counts as nothing to do.
-"""
+"""LoopWatch: delay of the loop's timers, and its idle time. Waits for the disk count as idle."""
 
 from __future__ import annotations
 
@@ -19,16 +16,7 @@ STALLED_MS: Final = 10_000  # how long a stall is shown
 
 
 class LoopWatch:
-    """See the module.
-
-    Args:
-        cpu_s: the CPU time of the loop's thread.
-
-    Attributes:
-        on_tick: called at every tick.
-        longest_pause_ms: the longest delay of a timer since the start.
-        stalls: how many delays were longer than any work takes.
-    """
+    """Delays and CPU time of the loop; `cpu_s` returns the CPU time of its thread."""
 
     def __init__(self, reactor: Reactor, cpu_s: Callable[[], float]) -> None:
         self._reactor = reactor
@@ -37,17 +25,15 @@ class LoopWatch:
         self._due_ms = 0
         self._samples: deque[tuple[int, float]] = deque(maxlen=SAMPLES)  # time, CPU time
         self._stall = (0, 0)  # duration, end
-        self.on_tick: list[Callable[[int], None]] = []
-        self.longest_pause_ms = 0
-        self.stalls = 0
+        self.on_tick: list[Callable[[int], None]] = []  # called at every tick
+        self.longest_pause_ms = 0  # longest delay of a timer since the start
+        self.stalls = 0  # delays longer than any work takes
 
     def start(self) -> None:
-        """Begins to watch the running loop."""
         self._samples.append((self._reactor.clock.monotonic_ms(), self._cpu_s()))
         self._arm()
 
     def stop(self) -> None:
-        """Watches no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,4 @@
-"""NodeMetrics: the metrics and the health of one node, put together.
-
-Only a node with `metrics.listen` imports this package: another one pays neither start-up time nor memory for it.
-"""
+"""NodeMetrics: metrics and health of one node, imported only with `metrics.listen`, to save start-up time and memory."""
 
 from __future__ import annotations
 
@@ -37,27 +34,20 @@ class MetricsAddressRefused(BarnabasError):
 
 
 class NodeMetrics:
-    """See the module.
-
-    Attributes:
-        watch: pauses and idle time of the loop.
-        health: whether the node is ready.
-        exposition: the collectors; a part with series of its own adds one.
-    """
+    """The collectors of a node's parts, and their endpoint."""
 
     def __init__(self, node: Observed) -> None:
         self._node = node
-        self.watch = LoopWatch(node.reactor, thread_cpu_s)
-        self.health = Health(node, self.watch)
+        self.watch = LoopWatch(node.reactor, thread_cpu_s)  # pauses and idle time of the loop
+        self.health = Health(node, self.watch)  # whether the node is ready
         self._endpoint = MetricsEndpoint(node.slices, self.health)
-        self.exposition = self._endpoint.exposition
+        self.exposition = self._endpoint.exposition  # the collectors; a part with its own series adds one
         self._requests = RequestMeters()
         self._controller: ControllerSeries | None = None
         self._turned_ms = node.reactor.clock.monotonic_ms()
         self._add_collectors(node)
 
     def _add_collectors(self, node: Observed) -> None:
-        """Adds the collectors of this node's roles, and makes its parts count."""
         add, watch = self.exposition.add, self.watch
         commit_latency = Histogram()
         if BROKER in node.config.roles:
@@ -109,15 +99,12 @@ class NodeMetrics:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound host and port."""
         return self._endpoint.address
 
     @property
     def shown_address(self) -> str:
-        """HOST:PORT."""
         return shown_address(*self.address)
 
     def close(self) -> None:
-        """Closes the address and its connections."""
         self.watch.stop()
         self._endpoint.close()

@@ -1,4 +1,4 @@
-"""The series of a node that only this broker has: fences, refusals, pauses of the loop, recovery, fences by probes."""
+"""Barnabas' own series of a node: fences, refusals, pauses of the loop, recovery, fences by probes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.broker.metrics.parts import Observed
 
 
 class OwnSeries:
-    """See the module."""
+    """Collector of this module's series."""
 
     def __init__(self, node: Observed, watch: LoopWatch) -> None:
         self._node = node
@@ -20,7 +20,6 @@ class OwnSeries:
         self._connection_fence: ConnectionFence = node.connection_fence
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
         node = self._node
         yield _by(
             "barnabas_fences",

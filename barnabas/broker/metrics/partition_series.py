@@ -1,7 +1,4 @@
-"""The series of partitions: kafka.cluster:type=Partition, kafka.log:type=Log, and their sums of kafka.server:type=ReplicaManager.
-
-The values of a page of replicas are read at each scrape; its text is made again only if they have changed.
-"""
+"""Partition series: kafka.cluster:type=Partition, kafka.log:type=Log, and kafka.server:type=ReplicaManager sums."""
 
 from __future__ import annotations
 
@@ -42,26 +39,19 @@ UNDER_REPLICATED, UNDER_MIN_ISR, AT_MIN_ISR = range(3)
 
 
 class _Known:
-    """What a page is known to hold.
-
-    Attributes:
-        states: of the replicas, as far as leader and ISR decide.
-        leaders: how many of them lead.
-        sums: of the first series, up to AT_MIN_ISR.
-        high_watermarks: of the replicas.
-    """
+    """The last known values of a page."""
 
     __slots__ = ("high_watermarks", "leaders", "states", "sums")
 
     def __init__(self, states: list[tuple[int, int, int]], leaders: int, sums: list[int]) -> None:
-        self.states = states
-        self.leaders = leaders
-        self.sums = sums
-        self.high_watermarks: list[int] = []
+        self.states = states  # of the replicas, for leader and ISR
+        self.leaders = leaders  # number of leading replicas
+        self.sums = sums  # of the first series, up to AT_MIN_ISR
+        self.high_watermarks: list[int] = []  # of the replicas
 
 
 class PartitionSeries:
-    """See the module."""
+    """Reads each page of replicas at each scrape; remakes its text only after a change."""
 
     def __init__(self, replicas: Replicas, isr_changes: IsrChanges, log_dirs: LogDirectories) -> None:
         self._replicas = replicas
@@ -70,7 +60,6 @@ class PartitionSeries:
         self._table: ColumnTable[Replica] = ColumnTable(PARTITION_SERIES, _labels)
 
     def collect(self) -> Iterator[Collected]:
-        """The table, and the gauges of all replicas."""
         open_replicas = [each for each in self._replicas.all() if not each.failed]
         yield None
         yield from self._table.follow(open_replicas)
@@ -112,7 +101,6 @@ class PartitionSeries:
 
 
 def _brought_up_to_date(page: Page[Replica]) -> _Known:
-    """Gives the page the columns of its replicas; returns what is known of them now."""
     replicas = page.keys
     known = page.known
     states = [(each.in_sync.partition_epoch, each.leader_id, each.min_insync_replicas) for each in replicas]
@@ -146,7 +134,7 @@ def _lags(replicas: list[Replica]) -> list[int]:
 
 
 def _leader_row(replica: Replica) -> tuple[int, ...]:
-    """The values of one replica that follow from leader and ISR, in the order of PARTITION_SERIES."""
+    """Values of one replica that follow from leader and ISR, in the order of PARTITION_SERIES."""
     in_sync = replicas = 0
     under_replicated = under_min_isr = at_min_isr = False
     if replica.is_leader:

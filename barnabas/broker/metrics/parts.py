@@ -1,4 +1,4 @@
-"""Observed: the parts of a node that its metrics and its health are read from. `Node` has all of them."""
+"""Observed: the parts of a node that its metrics and its health read. `Node` has all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from barnabas.broker.telemetry.clients import ClientTelemetry
 
 
 class Observed(Protocol):
-    """See the module. Collectors take the parts that they read, not the node."""
+    """Collectors take the parts that they read, not the node."""
 
     config: BrokerConfig
     reactor: Reactor

@@ -1,4 +1,4 @@
-"""The process: the series of the Prometheus client libraries, and the disk bytes that Kafka reads from /proc/self/io."""
+"""Process series of the Prometheus client libraries, and Kafka's disk bytes from /proc/self/io."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.runtime import descriptors, process_stats
 
 
 def process_series() -> Iterator[Metric]:
-    """Families of the process; those that the system does not know are left out."""
+    """Without families that the system does not know."""
     yield CounterMetricFamily(
         "process_cpu_seconds", "CPU time of the process, user and system.", process_stats.process_cpu_s()
     )

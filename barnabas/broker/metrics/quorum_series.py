@@ -1,8 +1,4 @@
-"""The series of the metadata quorum: kafka.server:type=raft-metrics, raft-channel-metrics and broker-metadata-metrics.
-
-The channel's counts are those of this node's own requests to voters, as in Kafka. No no-op records are written here, so the lag of the
-last applied record is 0 while the node has applied everything that is committed.
-"""
+"""Metadata quorum series: kafka.server:type=raft-metrics, raft-channel-metrics and broker-metadata-metrics."""
 
 from __future__ import annotations
 
@@ -27,10 +23,9 @@ METADATA: Final = "kafka_server_brokermetadatametrics_"
 
 
 class QuorumSeries:
-    """See the module.
+    """Channel counts are those of this node's requests to voters, as in Kafka. `commit_latency` is empty without a controller.
 
-    Args:
-        commit_latency: of the controller of this node; without one it is empty.
+    Barnabas writes no no-op records, so the lag of the last applied record is 0 while everything committed is applied.
     """
 
     def __init__(
@@ -46,7 +41,7 @@ class QuorumSeries:
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=SAMPLES)  # time, appended, fetched
 
     def on_tick(self, now_ms: int) -> None:
-        """Counts what the log has grown by, as leader or as follower."""
+        """Samples the growth of the log, as leader or as follower."""
         member = self._quorum.member
         if member is None:
             return
@@ -61,7 +56,6 @@ class QuorumSeries:
             self._samples.append((now_ms, self._appended, self._fetched))
 
     def _rates(self) -> tuple[float, float]:
-        """Records appended and fetched a second."""
         if not self._samples:
             return 0.0, 0.0
         then_ms, appended, fetched = self._samples[0]

@@ -1,7 +1,4 @@
-"""The series of quotas: what clients with quotas use, and for how long they are throttled.
-
-They have at most CLIENTS_MAX clients of each quota: those that were active last.
-"""
+"""Quota series: usage and throttle times of clients with quotas, of the CLIENTS_MAX most recently active."""
 
 from __future__ import annotations
 
@@ -29,12 +26,7 @@ TYPES: Final = {
 
 
 class QuotaSeries:
-    """See the module.
-
-    Args:
-        clients: what clients use of the quotas of a broker.
-        mutations: what they use of the quotas of a controller; None without that role.
-    """
+    """Collector of quota usage; `mutations` is None without the controller role."""
 
     def __init__(self, clock: Clock, clients: QuotaMeter, mutations: QuotaMeter | None) -> None:
         self._clock = clock
@@ -42,7 +34,6 @@ class QuotaSeries:
         self._mutations = mutations
 
     def collect(self) -> Iterator[Metric | None]:
-        """All families; those of quotas that no client has are empty."""
         now_ms = self._clock.monotonic_ms()
         used = [each for each in self._clients.usage(now_ms, CLIENTS_MAX) if each.kind is not QuotaKind.MUTATION]
         if self._mutations is not None:
@@ -74,7 +65,7 @@ class QuotaSeries:
 
 
 def _labelled(used: Iterable[ClientUsage]) -> dict[tuple[str, str], ClientUsage]:
-    """The usage by labels; of clients whose shortened names are equal, the one that was active last."""
+    """Usage by labels; of clients with equal shortened names, the most recently active one."""
     found: dict[tuple[str, str], ClientUsage] = {}
     for each in used:
         labels = (each.user[:LABEL_CHARACTERS_MAX], each.client_id[:LABEL_CHARACTERS_MAX])

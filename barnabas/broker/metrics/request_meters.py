@@ -1,12 +1,5 @@
-"""Request meters: how many requests of each kind came, how long they took, and which errors they met.
-
-A request begins when its bytes are decoded. Its local time ends when its handler has answered or begun to wait, its remote time when a
-request that waited has its answer. Kafka's queues have no counterpart: a request is handled as soon as it is read. Time in which a
-request is held behind an earlier one of its connection is not in it.
-
-The first requests of an API in each minute are all measured, of the others one in ONE_OF: quantiles need no more. Counts are exact.
-
-`Fetch` is counted as FetchConsumer or FetchFollower, too, as in Kafka.
+"""Request meters: number, duration and errors of requests by API.
+Kafka's queues have no counterpart: a request is handled as soon as it is read.
 """
 
 from __future__ import annotations
@@ -36,7 +29,7 @@ ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
 
 
 class Meter:
-    """One kind of request, in all versions. The histograms hold those that were measured."""
+    """One kind of request, in all versions. The histograms hold the measured ones."""
 
     __slots__ = ("errors", "local", "remote", "total")
 
@@ -48,7 +41,11 @@ class Meter:
 
 
 class MeasuredRoute(Route):
-    """A route that measures its requests: the first MEASURED_A_MINUTE in every minute, and one of each ONE_OF of the others."""
+    """A route that measures its requests: the first MEASURED_A_MINUTE in every minute, and one of each ONE_OF of the others.
+
+    Counts are exact; quantiles need no more. A request begins when its bytes are decoded. Its local time ends when its handler has answered
+    or begun to wait, its remote time with the answer. Time behind an earlier request of its connection does not count.
+    """
 
     __slots__ = ("meter", "minute_at")
 
@@ -59,18 +56,15 @@ class MeasuredRoute(Route):
         self.minute_at = 0  # number of requests when the present minute began
 
     def begin(self) -> None:
-        """A request begins that is to be measured."""
         if self.requests - self.minute_at > MEASURED_A_MINUTE:
             self.measured = ONE_OF - 1
         self.began_ns = perf_counter_ns()
 
     def turn(self) -> None:
-        """A minute is over."""
         self.minute_at = self.requests
         self.measured = 0
 
     def answered(self) -> None:
-        """The present request, which is measured, is answered without a wait."""
         duration_ns, self.began_ns = perf_counter_ns() - self.began_ns, 0
         self.meter.total.record(duration_ns)
         self.meter.local.record(duration_ns)
@@ -82,7 +76,6 @@ class MeasuredRoute(Route):
         return MeasuredWait(began_ns, perf_counter_ns(), self.meter)
 
     def finish(self, timing: MeasuredWait) -> None:
-        """A request that waited is answered."""
         now_ns = perf_counter_ns()
         meter = timing.meter
         if isinstance(meter, Meter):
@@ -95,15 +88,15 @@ class RouteWithErrors(MeasuredRoute):
     """The route of an API whose answers have an error of the whole request."""
 
     def frame(self, correlation: int, response: Message) -> list[Buffer]:
-        """The whole frame of an answer. Counts its error."""
-        code = response.error_code  # type: ignore[attr-defined]  # `make_route` has looked
+        """Counts the answer's error."""
+        code = response.error_code  # type: ignore[attr-defined]  # `make_route` has checked
         if code:
             self.meter.errors[code] = self.meter.errors.get(code, 0) + 1
         return Route.frame(self, correlation, response)
 
 
 class FetchRoute(RouteWithErrors):
-    """The route of Fetch: it tells followers from consumers."""
+    """The route of Fetch: counts FetchConsumer and FetchFollower, too, as Kafka does."""
 
     __slots__ = ("_consumer", "_decode", "_follower", "followers")
 
@@ -138,7 +131,7 @@ class RequestMeters:
         return self._meters.setdefault(name, Meter())
 
     def make_route(self, api: Api, version: int, handler: Handler, refuse: Refuse) -> Route:
-        """Makes a measured route; set as `Router.make_route`."""
+        """Set as `Router.make_route`."""
         made: MeasuredRoute
         if api.key == FETCH_KEY:
             consumer, follower = self._meter("FetchConsumer"), self._meter("FetchFollower")
@@ -151,7 +144,6 @@ class RequestMeters:
         return made
 
     def turn(self) -> None:
-        """A minute is over."""
         for routes in self._routes.values():
             for route in routes:
                 route.turn()
@@ -160,7 +152,6 @@ class RequestMeters:
                 histogram.turn()
 
     def collect(self) -> Iterator[Metric | None]:
-        """Families of kafka.network:type=RequestMetrics."""
         requests = CounterMetricFamily(
             "kafka_network_requestmetrics_requests", "Requests, by API and version.", labels=("request", "version")
         )

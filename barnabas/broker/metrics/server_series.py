@@ -1,6 +1,5 @@
-"""The series of the server: connections by listener, requests that wait, idle time, the state of the broker.
-
-The loop of a node is its network threads and its request handlers in one, so both idle shares are that of the loop.
+"""Server series: connections by listener, waiting requests, idle time, state of the broker.
+A node's loop is its network threads and request handlers in one, so both idle shares are that of the loop.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ PURGATORIES: Final = {"Produce": (0,), "Fetch": (1,), "Rebalance": (11, 14), "De
 
 
 class ServerSeries:
-    """See the module."""
+    """Collector of this module's series."""
 
     def __init__(self, servers: Sequence[Server], lifecycle: Lifecycle, watch: LoopWatch) -> None:
         self._servers = servers
@@ -48,7 +47,6 @@ class ServerSeries:
         self._watch = watch
 
     def collect(self) -> Iterator[Metric | None]:
-        """All families."""
         open_now = GaugeMetricFamily(
             "kafka_server_socket_server_metrics_connection_count", "Open connections.", labels=LABELS
         )

@@ -1,10 +1,4 @@
-"""The series of topics and partitions under the names of kafka_exporter: offsets, leaders, replicas; and the brokers of the cluster.
-
-Each series comes from one node, so that a sum over all nodes counts everything once: a partition from its leader; a partition without a
-leader, the topics and the brokers from the active controller. Without a leader `leader` is -1, and there are no offsets.
-
-The text of a page of partitions is made again only if their values have changed.
-"""
+"""Topic and partition series under kafka_exporter's names: offsets, leaders, replicas; and the brokers of the cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +17,7 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 
 PAGES_PER_SLICE: Final = 4
-CHECKED_PER_SLICE: Final = 1_500  # topics; one that has changed counts as CHANGED_COST of them
+CHECKED_PER_SLICE: Final = 1_500  # topics; a changed one counts as CHANGED_COST of them
 CHANGED_COST: Final = 10
 
 TOPIC_SERIES: Final = (Series("kafka_topic_partitions", "gauge", "Partitions of the topic."),)
@@ -43,10 +37,10 @@ CURRENT_OFFSET, OLDEST_OFFSET, FIRST_OF_STATE = range(3)
 
 
 class TopicPartitionSeries:
-    """See the module.
+    """One node exports each series, so that a sum over all nodes counts everything once: the leader of a partition, else the active
+    controller.
 
-    Args:
-        controller: of this node, if it has one.
+    Topics and brokers come from the active controller. Without a leader `leader` is -1, without offsets.
     """
 
     def __init__(self, replicas: Replicas, current: CurrentImage, controller: QuorumController | None) -> None:
@@ -62,7 +56,6 @@ class TopicPartitionSeries:
         self._known: dict[bytes, tuple[TopicImage, list[int]]] = {}  # with the partitions that have no leader
 
     def collect(self) -> Iterator[Collected]:
-        """The tables, and what is known of the brokers."""
         if self._controller is not None and self._controller.active:
             image = self._current.image
             if image is not self._image:
@@ -78,10 +71,10 @@ class TopicPartitionSeries:
         yield self._led
 
     def _lead(self) -> Iterator[None]:
-        """Brings the rows of led partitions up to date.
+        """Updates the rows of led partitions.
 
-        A replica learns of a change before the image is published, and the rows of the active controller are as old as its last
-        image: a partition that has a row there gets none here, because Prometheus refuses all samples if one is there twice.
+        A replica learns of a change before the image is published, and the active controller's rows are as old as its last image: a
+        partition with a row there gets none here, because Prometheus refuses all samples if one is repeated.
         """
         led = [each for each in self._replicas.all() if each.leader_id == each.node_id and not each.failed]
         if self._leaderless:
@@ -103,14 +96,13 @@ class TopicPartitionSeries:
                 yield None
 
     def _row(self, replica: Replica) -> tuple[int, ...]:
-        """The values of a led partition that its state decides, in the order of TOPIC_PARTITIONS."""
+        """Values of a led partition that its state decides, in the order of TOPIC_PARTITIONS."""
         image = self._current.image.partition(replica.topic, replica.partition)
         preferred = image is not None and image.replicas[:1] == (replica.node_id,)
         replicas, in_sync = len(replica.in_sync.followers) + 1, len(replica.isr)
         return replica.node_id, int(preferred), replicas, in_sync, int(in_sync < replicas)
 
     def _follow(self, image: MetadataImage) -> Iterator[None]:
-        """Brings the rows of the active controller up to date."""
         known, cost = self._known, 0
         for topic_id, topic in image.topics_by_id.items():
             found = known.get(topic_id)

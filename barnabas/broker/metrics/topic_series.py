@@ -1,4 +1,4 @@
-"""The series of kafka.server:type=BrokerTopicMetrics: what comes in and goes out, by topic and in all."""
+"""kafka.server:type=BrokerTopicMetrics series, by topic and in all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOPIC_SERIES: Final = tuple(
 
 
 class TopicSeries:
-    """See the module."""
+    """Collector of this module's series."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
@@ -41,7 +41,6 @@ class TopicSeries:
         self._seen: dict[str, tuple[object, int, int]] = {}
 
     def collect(self) -> Iterator[Metric | LineTable[str] | None]:
-        """The table, and the bytes of replication."""
         traffic, table, seen = self._traffic, self._table, self._seen
         of_all = traffic.gone()  # first: a topic that is deleted while this runs must not count twice
         for at, (topic, counts) in enumerate(list(traffic.topics.items())):

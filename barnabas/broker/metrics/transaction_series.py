@@ -1,9 +1,4 @@
-"""The series of transactions: open and prepared ones by coordinator, how long they complete, and open ones by partition.
-
-An open transaction with two-phase commit may be prepared at its producer: the coordinator learns that only when a later producer takes
-it over (KIP-939), and counts it as kept. The age of a transaction by partition begins with the first scrape that shows it, because
-timestamps of records are the client's; the age at the coordinator begins with the transaction.
-"""
+"""Transaction series: open and prepared ones by coordinator, time to complete, and open ones by partition."""
 
 from __future__ import annotations
 
@@ -37,7 +32,11 @@ OPEN_BY_PARTITION: Final = tuple(
 
 
 class TransactionSeries:
-    """See the module."""
+    """An open two-phase transaction counts as kept once a later producer takes it over (KIP-939).
+
+    Its age by partition begins with the first scrape that shows it, because timestamps of records are the client's; its age at the
+    coordinator begins with the transaction.
+    """
 
     def __init__(self, reactor: Reactor, transactions: TransactionCoordinator, replicas: Replicas) -> None:
         self._reactor = reactor
@@ -49,7 +48,6 @@ class TransactionSeries:
         self._oldest: dict[Replica, tuple[int, int]] = {}  # first offset of the oldest one, and since when it is shown
 
     def collect(self) -> Iterator[Collected]:
-        """All families, and the table."""
         yield from self._coordinated()
         coordinator = self._transactions
         yield GaugeMetricFamily(
@@ -65,7 +63,6 @@ class TransactionSeries:
         yield self._table
 
     def _coordinated(self) -> Iterator[Metric | None]:
-        """The transactions that this node coordinates."""
         now_ms = self._reactor.clock.now_ms()
         counts = {"false": 0, "true": 0}
         oldest_ms = {"false": now_ms, "true": now_ms}
@@ -97,7 +94,6 @@ class TransactionSeries:
         )
 
     def _partitions(self) -> Iterator[None]:
-        """Brings the table up to date."""
         now_ms = self._reactor.clock.monotonic_ms()
         found: dict[Replica, tuple[int, int]] = {}
         replicas = list(self._replicas.all())

@@ -1,13 +1,4 @@
-"""Node: one node of a cluster, put together. The composition root of the broker package.
-
-The composition root takes the four ports (clock, network, disks, random numbers). Every node follows the metadata quorum and
-replays its log. A node with the role controller votes and may become the active controller. A node with the role broker owns
-replicas, coordinators and client connections. Every node locks its data directory and reads its identity there. The parts get what
-they need from the process through `reactor`.
-
-Invariants: the node serves no client before its own image holds its registration, unfenced; a stop writes the clean-shutdown file
-last and a start removes it first; after `fatal` the node acknowledges nothing.
-"""
+"""Node: one node of a cluster, the composition root of the broker package."""
 
 from __future__ import annotations
 
@@ -74,13 +65,12 @@ HOT_ROUTES: Final = ((18, 3), (3, 12), (0, 10), (1, 16))
 
 
 class Node:
-    """One node.
+    """One node, over four ports: clock, network, disks, random numbers.
 
-    Attributes:
-        reactor: clock, random numbers, tasks and timers of the node.
-        clean_start: whether the previous stop was clean; known after the data directory is opened.
-        current_image: the published metadata, and its subscribers in the order of their notification.
-        metrics: the metrics and the health over HTTP; None if metrics.listen is not set.
+    Every node follows the metadata quorum and replays its log. One with the role controller votes and may become the active controller; one
+    with the role broker owns replicas, coordinators and client connections. It serves no client before its own image holds its
+    registration, unfenced. A stop writes the clean-shutdown file last, and a start removes it first; after `fatal` the node acknowledges
+    nothing.
     """
 
     def __init__(
@@ -114,8 +104,9 @@ class Node:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
-        self.clean_start = False
-        self.alone = CONTROLLER in config.roles and len(config.voter_endpoints) < 2  # it is the sole controller
+        self.clean_start = False  # whether the previous stop was clean; known after the data directory is opened
+        self.alone = CONTROLLER in config.roles and len(config.voter_endpoints) < 2  # the sole controller
+        # the published metadata, and its subscribers in the order of their notification
         self.current_image = CurrentImage()
         self._on_fatal = on_fatal
         self._alive = False
@@ -248,15 +239,14 @@ class Node:
         self.server.logins = self.controller_server.logins = node_logins(self, Router(needs, "login"), offload)
         self._network = network
         self.authorizer = self._make_authorizer(authorizer)
-        self.metrics = self._make_metrics()
+        self.metrics = self._make_metrics()  # None if metrics.listen is not set
 
     # -- start and stop
 
     async def start(self) -> tuple[str, int]:
         """Opens the data directory, joins the quorum, registers, recovers the logs and serves.
 
-        Returns:
-            Address bound for clients; of the controller listener if the node has no broker role.
+        Returns the address bound for clients, that of the controller listener without the broker role.
 
         Raises:
             DirectoryInUse: another live process has the data directory.
@@ -315,7 +305,7 @@ class Node:
         self.server.serve()
 
     async def stop(self) -> None:
-        """Stops cleanly: hands leaderships over, closes connections, syncs and closes logs, writes the clean-shutdown file."""
+        """Hands leaderships over, closes connections, syncs and closes logs, writes the clean-shutdown file."""
         if not self._alive:
             return
         await self.lifecycle.shut_down()
@@ -341,7 +331,6 @@ class Node:
             self.metrics.close()
 
     def _end_control(self) -> None:
-        """Stops the controller and ends requests to other controllers."""
         if self.quorum_controller is not None:
             self.quorum_controller.close()
         self.controller.close()
@@ -373,7 +362,7 @@ class Node:
             self.metrics.close()
 
     def _on_failure(self, error: BaseException) -> None:
-        """The node cannot continue: stops serving and notifies its owner. The files on disk stay as they are."""
+        """Stops serving and notifies the owner. The files on disk stay unchanged."""
         log.critical(
             "Node stops after a fatal error: node_id=%d error=%s",
             self.node_id,
@@ -386,7 +375,6 @@ class Node:
             self._on_fatal(error)
 
     def _make_authorizer(self, settings: AuthorizerSettings | None) -> Authorizer | None:
-        """The authorizer; None: everything is allowed."""
         wanted = settings or self.config.authorizer()
         if wanted is None:
             return None
@@ -396,7 +384,6 @@ class Node:
         return node_authorizer(wanted, self.current_image, servers, self.lifecycle, self.quorum_controller)
 
     def _make_telemetry(self) -> ClientTelemetry | None:
-        """The metrics that clients push, which /metrics shows."""
         if self.config.metrics_address is None:
             return None
         from barnabas.broker.telemetry.clients import ClientTelemetry
@@ -404,7 +391,7 @@ class Node:
         return ClientTelemetry(self.config.get_int("telemetry.max.bytes"))
 
     def _make_metrics(self) -> NodeMetrics | None:
-        """The metrics; their modules are imported only if metrics.listen is set."""
+        """Imports the modules of the metrics only if metrics.listen is set."""
         if self.config.metrics_address is None:
             return None
         from barnabas.broker.metrics.node_metrics import NodeMetrics
@@ -438,8 +425,7 @@ class Node:
             self._end_for(directory.failure)
 
     def _end_for(self, failure: OSError) -> None:
-        """Stops answering. Before it ends, the node resigns as quorum leader and reports its offline directories to the controller, so that
-        others need not wait for a timeout."""
+        """Stops answering, resigns as quorum leader and reports offline directories, so that others need not wait for a timeout."""
         if self.alone or not self._logs_open:
             self.reactor.fatal(failure)
             return
@@ -452,7 +438,6 @@ class Node:
 
     @property
     def image(self) -> MetadataImage:
-        """The published metadata image."""
         return self.current_image.image
 
     @property
@@ -461,7 +446,6 @@ class Node:
         return self.reactor.failure
 
     def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Applies the next image to the node's own settings."""
         if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.config.reconfigure(image.cluster_config, image.broker_config(self.node_id))
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
@@ -477,16 +461,13 @@ class Node:
         yield from ()
 
     def _apply_to_replicas(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Applies the next image to the replicas once their logs are open."""
         if self._logs_open:
             yield from self.replicas.apply(image, delta)
 
     def _log_changes(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Logs what the next image changes."""
         yield from log_changes(self.node_id, self.current_image.image, image, delta)
 
     def _on_elections(self, elections: list[LeadershipChange]) -> None:
-        """Notifies the coordinator of each topic of elections in the topic's partitions."""
         for topic, partition, leader_epoch, leads in elections:
             coordinator = self._coordinators.get(topic)
             if coordinator is not None and leads:

@@ -14,7 +14,7 @@ from barnabas.broker.security.authorizer import Authorizer
 
 
 class ThisProcess(Protocol):
-    """What identifies this process in registrations."""
+    """Identity of this process in registrations."""
 
     incarnation_id: bytes
 
@@ -26,10 +26,10 @@ def node_authorizer(
     process: ThisProcess,
     controller: QuorumController | None,
 ) -> Authorizer:
-    """Returns an authorizer that is the first to see each published image, and that gives all connections their access.
+    """The authorizer sees each published image first, and gives all connections their access.
 
-    It decides once the image holds everything that was committed before the node started: with the registration of this process, as
-    broker or as controller, or because the controller is active.
+    It decides once the image holds everything committed before the node started: with the registration of this process, as broker or
+    controller, or because the controller is active.
     """
 
     def loaded() -> bool:

@@ -1,8 +1,4 @@
-"""NodeNetwork: the Network of a node's connections to other nodes: TLS where the other node's listener uses it.
-
-The address decides about the listener: the address of a voter is that of a controller listener, every other one that of
-the inter-broker listener. There is no way back to plaintext.
-"""
+"""NodeNetwork: the Network of a node's connections to other nodes, with TLS if the other node's listener uses it."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def secured(reactor: Reactor, network: Network, config: BrokerConfig) -> tuple[NodeTls | None, Network]:
-    """The node's TLS contexts, None if nothing uses TLS, and the network for connections to other nodes."""
+    """TLS contexts, None if nothing uses TLS, and the network for connections to other nodes."""
     names = {config.inter_broker_listener, config.controller_listener_name}
     if not config.tls_listeners and not any(config.security_protocol(name) in TLS_PROTOCOLS for name in names):
         return None, network
@@ -37,25 +33,21 @@ def secured(reactor: Reactor, network: Network, config: BrokerConfig) -> tuple[N
 
 
 def peer_logins(config: BrokerConfig, rng: Rng, offload: Offload = in_place) -> PeerLogins | None:
-    """How the node logs in at other nodes; None if their listeners have no SASL, or there are no other nodes.
-
-    Args:
-        offload: of the node; `in_place` if it has no threads.
-
-    Raises:
-        BrokerError: INVALID_CONFIG: the settings are incomplete.
-    """
+    """Logins at other nodes; None if their listeners have no SASL, or there are no other nodes. Raises BrokerError(INVALID_CONFIG)."""
     names = {config.inter_broker_listener, config.controller_listener_name}
     if not config.has_other_nodes or not any(config.security_protocol(name).startswith("SASL") for name in names):
         return None
     from barnabas.broker.peers.peer_logins import PeerLogins  # imported only if SASL is used
 
-    # A KDC may be slow: a thread that others wait for must not wait for it.
+    # A KDC may be slow: it needs a thread that nothing else waits for.
     return PeerLogins(config, rng, offload if offload is in_place else in_own_thread)
 
 
 class NodeNetwork:
-    """Connects as the security protocols of the other nodes' listeners demand."""
+    """Connects by the security protocols of the other nodes' listeners, with no fallback to plaintext.
+
+    The address of a voter is that of a controller listener, every other one that of the inter-broker listener.
+    """
 
     def __init__(self, below: Network, config: BrokerConfig, tls: NodeTls) -> None:
         self._below = below
@@ -73,7 +65,6 @@ class NodeNetwork:
         accept: bool = True,
         options: ListenerOptions = PLAIN_LISTENER,
     ) -> Listener:
-        """As of Network."""
         return await self._below.listen(factory, host, port, accept=accept, options=options)
 
     async def connect(
@@ -85,7 +76,7 @@ class NodeNetwork:
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """As of Network; `tls` is chosen here."""
+        """`tls` is chosen here."""
         listener = self._controller_listener if (host, port) in self._controllers else self._inter_broker_listener
         context = self._tls.client(listener)
         if context is None:

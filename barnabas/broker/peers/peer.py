@@ -1,13 +1,4 @@
-"""Peer: this node's connection to one address of another node, for one purpose.
-
-A peer connects on the first send. While it connects, requests wait in a bounded queue. After a failed attempt it fails requests at
-once until its backoff (50 ms to 1 s) is over, so that callers learn soon that a node is gone. Each connect agrees on versions by
-ApiVersions, so that nodes of different releases can talk. An overdue answer closes the connection, as in Kafka. Answers come in
-request order: slow requests (a long-polled fetch) and urgent ones need different purposes.
-When a connection ends, another one is tried at once, to learn whether the node refuses (`refused_ms`), because its address may vanish soon.
-If the other node's listener has SASL, a connection authenticates after ApiVersions, and renews its session before it ends (KIP-368).
-Views in a response (`Records`) are valid only inside `done`.
-"""
+"""Peer: this node's connection to one address of another node, for one purpose."""
 
 from __future__ import annotations
 
@@ -48,12 +39,12 @@ from barnabas.work import Steps
 
 log = logger("kafka.server")
 
-# Of one attempt; a request's own deadline may come earlier. Short, because the next attempt finds a node that has come back.
+# Of one attempt; a request's own deadline may come earlier. Short, because the next attempt finds a restarted node.
 CONNECT_TIMEOUT_MS: Final = 2_000
 NEGOTIATE_TIMEOUT_MS: Final = 10_000  # for the first answer: long, because a process may be suspended or starting
 BACKOFF_MS: Final = 50  # after the first failed attempt, doubled by each further one
 BACKOFF_MS_MAX: Final = 1_000
-MISSING_MS: Final = 2_000  # longer than the controller needs to fence a node that is gone
+MISSING_MS: Final = 2_000  # longer than the controller needs to fence a dead node
 QUEUED_MAX: Final = INFLIGHT_REQUESTS_MAX  # requests that wait for one connection to open
 
 
@@ -75,7 +66,7 @@ class Logins(Protocol):
         ...
 
     async def prepare(self, host: str, port: int) -> None:
-        """Gets what the next conversation with the node at an address needs. Raises SaslFailed."""
+        """Prepares the next conversation with the node at an address. Raises SaslFailed."""
         ...
 
     def refused(self, host: str, port: int) -> None:
@@ -84,7 +75,7 @@ class Logins(Protocol):
 
 
 class PeersOfNode(Protocol):
-    """What a peer needs from `Peers`."""
+    """The part of `Peers` that a peer uses."""
 
     reactor: Reactor
     slices: Slices
@@ -96,13 +87,17 @@ class PeersOfNode(Protocol):
     probes: bool
     traffic: dict[str, PeerTraffic]
 
-    def forget(self, peer: Peer) -> None:
-        """Removes a closed peer."""
-        ...
+    def forget(self, peer: Peer) -> None: ...
 
 
 class Peer:
-    """The connection to one address for one purpose. Made by `Peers.to`."""
+    """The connection to one address for one purpose. Made by `Peers.to`.
+
+    It connects on the first send; requests wait in a bounded queue meanwhile. After a failed attempt it fails requests at once until its
+    backoff (50 ms to 1 s) is over. Each connect negotiates versions by ApiVersions, then authenticates if the listener has SASL, and renews
+    its session in time (KIP-368). An overdue answer closes the connection, as in Kafka. Answers come in request order: slow requests (a
+    long-polled fetch) and urgent ones need different purposes. Views in a response (`Records`) are valid only inside `done`.
+    """
 
     def __init__(self, peers: PeersOfNode, host: str, port: int, purpose: str, node_id: int) -> None:
         self.host = host
@@ -165,13 +160,13 @@ class Peer:
         version_max: int | None = None,
         in_slices: bool = False,
     ) -> None:
-        """Sends a request, connecting first where needed.
+        """Sends a request, connecting first if needed.
 
         Args:
             done: called once, not from within this call, with the response or a PeerError.
             timeout_ms: from now until the whole response is received; includes the time to connect.
             version_max: the highest version to use, if the caller needs a limit.
-            in_slices: whether the request or its answer may be long: a later request may then be sent before it.
+            in_slices: the request or its answer may be long: a later request may then be sent before it.
         """
         state = self._exchange.state
         now_ms = self._now_ms()
@@ -197,11 +192,7 @@ class Peer:
     async def request(
         self, request: Message, *, timeout_ms: int, version_max: int | None = None, in_slices: bool = False
     ) -> Any:
-        """Sends a request and waits for its response. A cancelled wait drops the response; the request may have its effect.
-
-        Raises:
-            PeerError: there is no response.
-        """
+        """Sends a request and waits for its response. A cancelled wait drops the response; the request may have its effect. Raises PeerError."""
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
         def done(outcome: object) -> None:
@@ -234,7 +225,7 @@ class Peer:
     # -- from the socket -----------------------------------------------------------------------------------------------
 
     def on_socket_open(self) -> None:
-        """The connection is open: negotiates versions first."""
+        """Negotiates versions first."""
         transport = None if self._socket is None else self._socket.transport
         remote = None if transport is None else transport.get_extra_info("peername")
         if remote is not None:
@@ -243,7 +234,7 @@ class Peer:
         self._arm(self._exchange.timer_at())
 
     def on_socket_bytes(self, reader: FrameReader, count: int) -> None:
-        """Bytes arrived: calls `done` with each whole response."""
+        """Calls `done` with each whole response."""
         exchange = self._exchange
         socket = self._socket
         traffic = self._traffic
@@ -262,7 +253,6 @@ class Peer:
             self._arm(exchange.reauthenticate_at_ms)
 
     def on_socket_lost(self) -> None:
-        """The other side, or the network, ended the connection."""
         why = end_reason(None if self._socket is None else self._socket.error)
         if self._exchange.state is ExchangeState.READY:
             self.lost_ms = self._now_ms()
@@ -287,7 +277,7 @@ class Peer:
             self._not_connected(socket, kind, str(error) or type(error).__name__)
 
     async def _prepared(self, socket: FramedSocket) -> bool:
-        """Gets what the next login needs. False if there is none, or the connection has ended."""
+        """Prepares the next login. False if that failed, or the connection has ended."""
         logins = self._peers.logins
         if logins is not None:
             try:
@@ -302,7 +292,7 @@ class Peer:
             self._log_in(lambda: self._exchange.reauthenticate(self._now_ms()))
 
     async def _probe_refusal(self) -> None:
-        """Tries a connection to learn whether the machine refuses: the address of a killed container vanishes soon."""
+        """After a lost connection: learns whether the machine refuses, before the address of a killed container vanishes."""
         host, port = self._remote
         if await probe(self._peers.below, host, port, CONNECT_TIMEOUT_MS) is ProbeResult.REFUSED:
             self.refused_ms = self._now_ms()
@@ -383,7 +373,6 @@ class Peer:
         self._deliver(done, PeerError(kind, f"{self!r}: {error}"))
 
     def _decode_later(self, work: Steps[object], done: OnResponse) -> None:
-        """Decodes a long answer in slices, then calls `done`."""
 
         def failed(error: BaseException) -> None:
             text = f"{self!r} does not answer as a Kafka broker: {error}"
@@ -419,7 +408,6 @@ class Peer:
         self._end(self._failed)
 
     def _end(self, error: PeerError) -> None:
-        """Ends the connection, or the attempt to make one."""
         was_ready = self._exchange.state is ExchangeState.READY
         self._detach()
         queue, self._queue = self._queue, deque()
@@ -483,7 +471,7 @@ class Peer:
         self._reactor.soon(lambda: done(error))
 
     def _deliver(self, callback: OnResponse, outcome: object) -> None:
-        """Calls back; an exception of the callback concerns this node, not the peer's connection."""
+        """An exception of the callback concerns this node, not the peer's connection."""
         try:
             callback(outcome)
         except InvariantViolated as error:

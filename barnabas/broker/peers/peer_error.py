@@ -1,4 +1,4 @@
-"""The failure of a request to another node (`peers.Peer.send`)."""
+"""Errors of requests to other nodes (`peers.Peer.send`)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,16 @@ class PeerErrorKind(Enum):
     UNREACHABLE = "unreachable"  # not sent: no connection in time, no Kafka broker there, or the queue is full
     LOST = "lost"  # perhaps sent: the connection ended first
     TIMED_OUT = "timed out"  # perhaps sent: no response in time
-    UNSUPPORTED = "unsupported"  # not sent: there is no version that both sides speak, or it cannot carry the request
+    UNSUPPORTED = "unsupported"  # not sent: no common version, or it cannot carry the request
 
 
 class PeerError(BarnabasError):
-    """A request to another node failed without response.
-
-    Attributes:
-        retry_in_ms: until then another send to the same peer fails at once in the same way.
-    """
+    """A request to another node failed without response."""
 
     def __init__(self, kind: PeerErrorKind, text: str, *, retry_in_ms: int = 0) -> None:
         super().__init__(text)
         self.kind = kind
-        self.retry_in_ms = retry_in_ms
+        self.retry_in_ms = retry_in_ms  # until then another send to the same peer fails at once in the same way
 
     @property
     def sent(self) -> bool:

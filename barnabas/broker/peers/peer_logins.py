@@ -1,12 +1,4 @@
 """PeerLogins: how a node logs in at other nodes.
-
-The address decides about the listener: the address of a voter is that of a controller listener, every other one that of the
-inter-broker listener. The credentials are the options `username` and `password` of the JAAS text of the listener and the mechanism, as
-in Kafka; they and the mechanism are read at each login, so a changed password counts from the next one. Errors name keys, never values.
-Tokens of OAUTHBEARER come from where Kafka's keys say (`runtime/token_providers.py`); all connections of the node share them.
-
-By GSSAPI a node logs in as the principal of its listener, with the same keytab; the host of the other node's principal is that of its address.
-
 SCRAM between controllers needs its credentials before the metadata log can be read; use PLAIN or SSL there, as with Kafka.
 """
 
@@ -45,24 +37,24 @@ class _Token(NamedTuple):
 
 
 class PeerLogins:
-    """See the module.
+    """SASL logins by listener. Errors name keys, never values.
 
-    Raises:
-        BrokerError: INVALID_CONFIG: the settings of a listener of other nodes are incomplete.
-
-    Attributes:
-        offload: runs long steps of conversations: a hash of many iterations, or calls that wait for the KDC.
+    The address of a voter is that of a controller listener, every other one that of the inter-broker listener. Credentials are `username`
+    and `password` of the listener's JAAS text, as in Kafka, read at each login with the mechanism: a changed password counts from the next
+    one. All connections share the tokens of OAUTHBEARER (`runtime/token_providers.py`). GSSAPI uses the listener's principal and keytab;
+    the host of the other node's principal is that of its address. Raises BrokerError(INVALID_CONFIG): the settings of a listener of other
+    nodes are incomplete.
     """
 
     def __init__(self, config: BrokerConfig, rng: Rng, offload: Offload = in_place) -> None:
-        self.offload = offload
+        self.offload = offload  # runs long steps: a hash of many iterations, or calls that wait for the KDC
         self._config = config
         self._rng = rng
         self._keys: dict[str, tuple[str, ScramKeys]] = {}  # by mechanism, with the password
         self._providers = LoginTokens()
         self._tokens: dict[str, _Token] = {}  # by listener, for the next conversation
         self._controllers = {(each.host, each.port) for each in config.voter_endpoints.values()}
-        self._keys_of: dict[str, str] = {}  # by listener, of those with SASL: the key of its mechanism
+        self._keys_of: dict[str, str] = {}  # by listener with SASL: the key of its mechanism
         for listener, key in (
             (config.inter_broker_listener, _INTER_BROKER),
             (config.controller_listener_name, _CONTROLLER),
@@ -78,17 +70,12 @@ class PeerLogins:
                     raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     def sasl(self, host: str, port: int) -> Callable[[], SaslClient] | None:
-        """Makes the conversations with the node at an address; None if its listener has no SASL."""
         listener = self._listener(host, port)
         key = self._keys_of.get(listener)
         return None if key is None else partial(self._conversation, listener, key, host)
 
     async def prepare(self, host: str, port: int) -> None:
-        """Gets what the next conversation with the node at an address needs: a token.
-
-        Raises:
-            SaslFailed: there is none.
-        """
+        """Gets a token for the next conversation, if it needs one. Raises SaslFailed."""
         listener = self._listener(host, port)
         key = self._keys_of.get(listener)
         if key is None or self._mechanism(key) != BEARER_MECHANISM:
@@ -100,7 +87,7 @@ class PeerLogins:
             raise SaslFailed(f"{BEARER_MECHANISM}: no token: {error}") from None
 
     def refused(self, host: str, port: int) -> None:
-        """The node at an address has refused a login: a token is not used again."""
+        """A refused token is not used again."""
         token = self._tokens.get(self._listener(host, port))
         if token is not None:
             token.source.token_refused(token.text)
@@ -139,7 +126,7 @@ class PeerLogins:
         return ScramClient(mechanism, username, known[1], nonce)
 
     def _provider(self, listener: str) -> Tokens:
-        """Where the tokens for a listener come from. Raises SaslFailed."""
+        """The token provider of a listener. Raises SaslFailed."""
         settings = SaslSettings(self._config, listener)
 
         def value(name: str) -> ConfigValue:

@@ -1,10 +1,10 @@
-"""PeerTraffic: what a node has exchanged with other nodes, for one purpose."""
+"""PeerTraffic: bytes and requests exchanged with other nodes, for one purpose."""
 
 from __future__ import annotations
 
 
 class PeerTraffic:
-    """Bytes and requests of all connections for a purpose so far. A request counts when it is written, a response when it is received."""
+    """Of all connections so far. A request counts when it is written, a response when it is received."""
 
     __slots__ = ("bytes_in", "bytes_out", "requests", "responses")
 

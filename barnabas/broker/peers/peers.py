@@ -1,8 +1,4 @@
-"""Peers: this node's connections to other nodes, one for each address and purpose (`peer.py`).
-
-A node is `missing` if its connections ended within MISSING_MS and none is open again. That does not prove that it is gone, but clients
-are not sent to it. `refused` is for the controller.
-"""
+"""Peers: this node's connections to other nodes, one for each address and purpose (`peer.py`)."""
 
 from __future__ import annotations
 
@@ -16,11 +12,7 @@ from barnabas.network_port import Network
 
 
 class Peers:
-    """All connections of a node to other nodes.
-
-    Attributes:
-        traffic: by purpose, of all connections so far.
-    """
+    """All connections of a node to other nodes."""
 
     def __init__(
         self,
@@ -41,17 +33,12 @@ class Peers:
         # The largest answer is one batch, which some broker received as a request, or many batches within the requested limit.
         self.frame_bytes_max = config.get_int("socket.request.max.bytes") + FRAME_BYTES_SMALL_MAX
         self.probes = config.get_bool("broker.probe.enable")
-        self.traffic: dict[str, PeerTraffic] = {}
+        self.traffic: dict[str, PeerTraffic] = {}  # by purpose, of all connections so far
         self._peers: dict[tuple[str, int, str], Peer] = {}
         self._closed = False
 
     def to(self, host: str, port: int, purpose: str, *, node_id: int = -1) -> Peer:
-        """The peer at an address for a purpose; the same one at every call.
-
-        Args:
-            purpose: part of the client id that the other node sees; slow and urgent requests use different purposes.
-            node_id: for messages only.
-        """
+        """The same peer at every call. `purpose` is part of the client id; slow and urgent requests use different ones."""
         key = (host, port, purpose)
         peer = self._peers.get(key)
         if peer is None:
@@ -61,7 +48,7 @@ class Peers:
         return peer
 
     def missing(self, host: str, port: int) -> bool:
-        """Whether the node at this address ended a connection within the last MISSING_MS and none is open now."""
+        """Whether the node ended a connection within the last MISSING_MS and none is open now: clients are not sent to it."""
         here = [peer for (h, p, _), peer in self._peers.items() if (h, p) == (host, port)]
         since_ms = self.reactor.clock.monotonic_ms() - MISSING_MS
         return any(peer.lost_ms > since_ms for peer in here) and not any(peer.connected for peer in here)
@@ -72,7 +59,7 @@ class Peers:
         return max(ended) if ended and max(ended) > self.reactor.clock.monotonic_ms() - MISSING_MS else None
 
     def refused(self, node_id: int) -> bool:
-        """Whether a node refused a connection within the last MISSING_MS and none is open now."""
+        """For the controller: whether a node refused a connection within the last MISSING_MS and none is open now."""
         return any(peer.refused_ms > self.reactor.clock.monotonic_ms() - MISSING_MS for peer in self._to(node_id))
 
     def _to(self, node_id: int) -> list[Peer]:
@@ -87,7 +74,7 @@ class Peers:
             peer.close()
 
     def abort(self) -> None:
-        """Aborts every connection and drops waiting requests without calling `done`: the node crashes."""
+        """The node crashes: aborts every connection and drops waiting requests without calling `done`."""
         self._closed = True
         for peer in self._peers.values():
             peer.abort()

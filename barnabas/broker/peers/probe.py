@@ -1,4 +1,4 @@
-"""Tells whether a process listens at an address."""
+"""Probe: whether a process listens at an address."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from barnabas.network_port import Network
 
 
 async def probe(network: Network, host: str, port: int, timeout_ms: int) -> ProbeResult:
-    """Connects and disconnects. Does not tell whether the process is healthy.
+    """Connects and disconnects; says nothing about the health of the process. After `timeout_ms` the result is UNREACHABLE.
 
-    Args:
-        network: without TLS, also for listeners with TLS: whether a process accepts is known before a handshake.
-        timeout_ms: after it the result is UNREACHABLE.
+    `network` has no TLS, also for listeners with TLS: the result precedes a handshake.
     """
     try:
         async with asyncio.timeout(timeout_ms / 1000):

@@ -1,4 +1,4 @@
-"""The result of a probe of a listener (`peers.probe`), from which `metadata/suspicion` concludes."""
+"""ProbeResult: the result of a probe of a listener (`peers.probe`), for `controller/suspicion`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class ProbeResult(Enum):
-    """Result of a connection attempt: whether a process listens at the address."""
+    """Whether a process listens at the address."""
 
     REFUSED = "refused"  # the machine answers that nothing listens
     ACCEPTED = "accepted"

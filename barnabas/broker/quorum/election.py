@@ -40,7 +40,6 @@ class Election:
 
     @property
     def won(self) -> bool:
-        """A majority has granted its vote."""
         return len(self._granted) >= self._majority
 
     def lost(self, now_ms: int) -> bool:
@@ -70,7 +69,6 @@ class Election:
             self._missed.pop(voter, None)
 
     def failed(self, voter: int, ask_at_ms: int) -> None:
-        """The voter did not answer: ask it again at `ask_at_ms`."""
         if voter in self._voters and voter not in self._granted and voter not in self._refused:
             self._ask_at[voter] = ask_at_ms
             self._missed[voter] = None

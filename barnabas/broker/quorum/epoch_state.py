@@ -46,10 +46,7 @@ class EpochState:
         return self.voted_id == candidate_id and self.voted_directory_id in (None, directory_id)
 
     def become(self, role: Role, epoch: int, leader_id: int, voted_id: int) -> None:
-        """Changes role, epoch, leader and vote. Raises OSError: the disk failed; nothing changed.
-
-        Raises InvariantViolated if VALID_PREVIOUS does not allow it, the epoch goes back, or it has another vote or leader.
-        """
+        """Raises InvariantViolated for an invalid transition, a lower epoch, or a second vote or leader; OSError: nothing changed."""
         if role is not self.role and self.role not in VALID_PREVIOUS[role]:
             raise InvariantViolated(f"a member of the quorum cannot become {role.name} from {self.role.name}")
         if epoch < self.epoch:

@@ -43,7 +43,6 @@ class Following:
     # --- liveness of the leader -----------------------------------------------------------------------------------
 
     def answered(self, deadline_ms: int) -> None:
-        """The leader answered a fetch."""
         self.suspect = False
         self.suspicion_at_ms = None
         self.deadline_ms = deadline_ms
@@ -74,11 +73,11 @@ class Following:
         return Fetch(epoch, replica_id, self._log.end, high_watermark, max_wait_ms, directory_id)
 
     def take(self, reply: FetchReply, high_watermark: int) -> int:
-        """Applies a fetch reply: truncates the log, begins a snapshot, or appends. Returns the high watermark.
+        """Truncates the log, begins a snapshot, or appends. Returns the high watermark.
 
         Raises:
             RemoteProtocolError, BrokerError: the records cannot follow this log; none was written.
-            VotersDisagree: the leader was elected by other voters than this node knows, and the election is committed.
+            VotersDisagree: other voters than this node knows elected the leader, and the election is committed.
             InvariantViolated: this node and the leader have different committed records.
             OSError: the disk failed.
         """
@@ -110,10 +109,7 @@ class Following:
         self._log.truncate_to(end_offset)
 
     def take_part(self, reply: SnapshotReply) -> Installation | None:
-        """Stores a part of the snapshot. Returns the whole one with the last part.
-
-        Raises RemoteProtocolError: the part is not the requested one; the fetch of the snapshot ends.
-        """
+        """Returns the whole snapshot with its last part. Raises RemoteProtocolError for another part, which ends the fetch of the snapshot."""
         snapshot = self._snapshot
         if snapshot is None or reply.error is not ErrorCode.NONE:
             self._forget()  # SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE: a fetch of the log names the next snapshot

@@ -47,7 +47,7 @@ log = logger("kafka.raft")
 
 
 class RaftMachine:
-    """One member of the metadata quorum; all that an answer promises is durable before a method returns.
+    """One member of the metadata quorum. Inputs raise OSError if the disk failed; all that an answer promises is durable before they return.
 
     Invariants: an epoch has one leader, and one vote of this node; epoch and high watermark never go back; nothing below the high watermark
     is truncated; a follower fetches from its log's end only once everything before is synced. Ours: a lost connection to the leader starts
@@ -67,14 +67,7 @@ class RaftMachine:
         limited_log: RateLimitedLogger,
         directory_id: bytes = bytes(16),
     ) -> None:
-        """Continues from the state on disk; sends nothing before `start`.
-
-        Args:
-            voters: ids of all voters; this node is an observer if it is not among them.
-            state: content of quorum-state.
-            store: writes quorum-state durably.
-            random: floats in [0, 1).
-        """
+        """Continues from `state`; sends nothing before `start`. An observer is not among `voters`; `random` returns floats in [0, 1)."""
         self.node_id = node_id
         self.voters = tuple(sorted(voters))
         self.log = raft_log
@@ -106,7 +99,6 @@ class RaftMachine:
 
     @property
     def epoch(self) -> int:
-        """The highest known epoch."""
         return self.epoch_state.epoch
 
     @property
@@ -125,21 +117,17 @@ class RaftMachine:
 
     @property
     def epoch_committed(self) -> bool:
-        """Whether this node leads and its LeaderChange is committed, and with it everything before."""
+        """Whether this node leads and its LeaderChange is committed."""
         leadership = self._leadership
         return leadership is not None and self.high_watermark > leadership.epoch_start_offset
 
     @property
     def leadership(self) -> Leadership | None:
-        """Progress of the replicas, while this node leads."""
         return self._leadership
 
     @property
     def wants_sync(self) -> bool:
-        """Whether the log needs a sync: a leader counts its synced end, a follower acknowledges it.
-
-        Both write only behind a durable truncation.
-        """
+        """A leader counts its synced end, a follower acknowledges it; both write only behind a durable truncation."""
         return not self.log.synced
 
     @property
@@ -187,7 +175,7 @@ class RaftMachine:
         return int(self._random() * most_ms)
 
     def resign(self, now_ms: int) -> None:
-        """Gives up leadership and names successors to the other voters. No effect if this node does not lead. Raises OSError."""
+        """Names successors to the other voters. No effect if this node does not lead."""
         leadership = self._leadership
         if leadership is None:
             return
@@ -200,7 +188,6 @@ class RaftMachine:
             self._send(voter, EndEpoch(self.epoch, self.node_id, successors))
 
     def _learn(self, leader_id: int, epoch: int, now_ms: int) -> None:
-        """Processes the epoch and leader that a message names."""
         if epoch < self.epoch or (epoch == self.epoch and leader_id in (NO_NODE, self.leader_id)):
             return
         if leader_id != NO_NODE and leader_id not in self.voters:
@@ -246,7 +233,6 @@ class RaftMachine:
     # --- epochs ---------------------------------------------------------------------------------------------------
 
     def on_begin_epoch(self, request: BeginEpoch, now_ms: int) -> EpochReply:
-        """A new leader announces itself. Raises OSError."""
         error = self._check_leader(request.leader_id, request.epoch)
         if error is ErrorCode.NONE:
             self._learn(request.leader_id, request.epoch, now_ms)
@@ -255,7 +241,6 @@ class RaftMachine:
         return EpochReply(error, self.leader_id, self.epoch)
 
     def on_end_epoch(self, request: EndEpoch, now_ms: int) -> EpochReply:
-        """The leader resigns. Raises OSError."""
         error = self._check_leader(request.leader_id, request.epoch)
         if error is ErrorCode.NONE:
             self._learn(request.leader_id, request.epoch, now_ms)
@@ -289,10 +274,7 @@ class RaftMachine:
     # --- leading --------------------------------------------------------------------------------------------------
 
     def append(self, values: Sequence[bytes] | EncodedRecords) -> int:
-        """Writes encoded records as one batch, as the leader. Returns the last offset.
-
-        Raises LocalProtocolError if this node does not lead, OSError if the disk failed.
-        """
+        """Writes one batch; returns the last offset. Raises LocalProtocolError if this node does not lead."""
         if self._leadership is None:
             raise LocalProtocolError("only the leader appends to the metadata log")
         return self.log.append(values, self.epoch)
@@ -315,7 +297,6 @@ class RaftMachine:
         self._fetch_on(now_ms)
 
     def _advance(self) -> None:
-        """Advances the leader's high watermark by the voters' progress."""
         if self._leadership is not None:
             end_offset = self._leadership.committed_end_offset()
             if end_offset is not None and end_offset > self.high_watermark:
@@ -324,7 +305,7 @@ class RaftMachine:
     # --- serving fetches ------------------------------------------------------------------------------------------
 
     def on_fetch(self, request: Fetch, max_bytes: int, now_ms: int) -> FetchReply | None:
-        """A fetch reports its replica's progress. None: it waits, see `fetch_reply`. Raises OSError."""
+        """None: the fetch waits, see `fetch_reply`."""
         leadership = self._leadership
         point = request.log
         if self._fetch_error(request.epoch, request.replica_id) is ErrorCode.NONE and leadership is not None:
@@ -335,14 +316,13 @@ class RaftMachine:
         return self.fetch_reply(request, max_bytes, waited=request.max_wait_ms == 0)
 
     def fetch_reply(self, request: Fetch, max_bytes: int, *, waited: bool = False) -> FetchReply | None:
-        """None if there is nothing new and the fetch has not `waited` long enough. Raises OSError."""
+        """None if there is nothing new and the fetch has not `waited` long enough."""
         error = self._fetch_error(request.epoch, request.replica_id)
         if error is not ErrorCode.NONE or self._leadership is None:
             return self._refuse_fetch(error)
         return self._leadership.reply(request, self.high_watermark, max_bytes, waited=waited)
 
     def on_snapshot_fetch(self, request: SnapshotFetch, now_ms: int) -> SnapshotReply:
-        """Raises OSError."""
         error = self._fetch_error(request.epoch, request.replica_id)
         if error is not ErrorCode.NONE or self._leadership is None:
             return SnapshotReply(error, self.leader_id, self.epoch, request.snapshot)
@@ -417,10 +397,7 @@ class RaftMachine:
     # --- a snapshot instead of the log ----------------------------------------------------------------------------
 
     def start_at_snapshot(self, installation: Installation, voter_set: VoterSet) -> bool:
-        """Replaces the log by the snapshot, which is durable under its name. `on_installed` follows after a sync. Raises OSError.
-
-        Returns whether the snapshot is still wanted.
-        """
+        """Replaces the log by the snapshot, which is durable under its name; `on_installed` follows after a sync. False if it is not wanted."""
         if self.installation is not installation:
             return False
         self.log.start_at_snapshot(installation.snapshot, voter_set)
@@ -428,10 +405,7 @@ class RaftMachine:
         return True
 
     def on_installed(self, installation: Installation, damage: RemoteProtocolError | None, now_ms: int) -> None:
-        """The new beginning of the log is durable: fetches from there.
-
-        `damage`: why the snapshot was refused instead; nothing was changed, and the next fetch comes later.
-        """
+        """The new beginning of the log is durable. `damage`: why the snapshot was refused instead; the next fetch comes later."""
         if self.installation is not installation:
             return
         self.installation = None
@@ -453,7 +427,7 @@ class RaftMachine:
     # --- start ----------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        """The sole voter leads at once; others follow the last known leader, or look for one. Raises OSError."""
+        """The sole voter leads at once; others follow the last known leader, or look for one."""
         state = self.epoch_state.stored
         self._discovery = int(self._random() * len(self.voters))
         if self.log.end.epoch > self.epoch:
@@ -475,7 +449,7 @@ class RaftMachine:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def on_timer(self, now_ms: int) -> None:
-        """Performs the due actions. Early and repeated calls are harmless. Raises OSError."""
+        """Performs the due actions. Early and repeated calls are harmless."""
         if self.role is Role.LEADER:
             self._lead_on(now_ms)
         elif self._election is not None:
@@ -562,7 +536,6 @@ class RaftMachine:
         election.retry_at_ms = now_ms + 1 + self._spread(most_ms)
 
     def on_vote(self, request: Vote, now_ms: int) -> VoteReply:
-        """Raises OSError."""
         candidate = request.candidate_id
         if candidate not in self.voters or candidate == self.node_id:
             self._log_unknown_voter(candidate)
@@ -620,9 +593,8 @@ class RaftMachine:
         """Processes the reply to a request of `take_outgoing`; recognizes late ones by the request.
 
         Raises:
-            VotersDisagree: the leader was elected by other voters than this node knows.
+            VotersDisagree: other voters than this node knows elected the leader.
             InvariantViolated: this node and the leader have different committed records.
-            OSError: the disk failed.
         """
         if isinstance(request, Vote) and isinstance(reply, VoteReply):
             self._on_vote_reply(to, request, reply, now_ms)
@@ -640,7 +612,6 @@ class RaftMachine:
                 self._leadership.begin_again(to, now_ms + self.timing.fetch_timeout_ms // 2)
 
     def on_failure(self, to: int, request: RaftRequest, failure: Failure, now_ms: int) -> None:
-        """A request of `take_outgoing` got no reply. Raises OSError."""
         if isinstance(request, Fetch | SnapshotFetch):
             if request is not self._fetching:
                 return

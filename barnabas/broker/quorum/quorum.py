@@ -68,9 +68,8 @@ class Quorum:
     ) -> None:
         """Uses neither disk nor network.
 
-        Args:
-            disk: of the directory with the metadata log.
-            on_disk_failed: called once after that disk failed: the quorum has stopped, and a leader has notified the others.
+        `on_disk_failed` is called once after the metadata log's `disk` failed: the quorum has stopped, and a leader has notified the
+        others.
         """
         self.reactor = reactor
         self.config = config
@@ -101,12 +100,7 @@ class Quorum:
     def open(self, cluster_id: str, directory_id: bytes, *, clean: bool) -> None:
         """Opens the log and delivers its snapshot; for a sole voter the whole log, because it is all committed.
 
-        Sends nothing and writes no record. Blocks; start-up only.
-
-        Args:
-            cluster_id: of the data directory.
-            directory_id: of the data directory.
-            clean: the last stop was clean, so that the log needs no check.
+        Sends nothing and writes no record. Blocks; start-up only. After a `clean` stop the log needs no check.
 
         Raises:
             NotTheSoleVoter: the directory holds a set of voters other than this node alone.
@@ -242,10 +236,7 @@ class Quorum:
     # --- the active controller ------------------------------------------------------------------------------------
 
     def append(self, values: list[bytes] | EncodedRecords) -> int:
-        """Writes encoded records as one batch; `when_committed` reports the commit. Returns the last offset.
-
-        Raises BrokerError(NOT_CONTROLLER): this node does not lead, or its disk failed.
-        """
+        """Writes one batch; returns the last offset. Raises BrokerError(NOT_CONTROLLER) if this node does not lead, or its disk failed."""
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {self.node_id} does not lead the metadata quorum")
         try:
@@ -265,7 +256,7 @@ class Quorum:
         self._advance_soon()
 
     def resign(self) -> None:
-        """Gives up leadership and notifies the other voters. No effect if this node does not lead."""
+        """Notifies the other voters. No effect if this node does not lead."""
         if self.is_leader:
             self._machine.resign(self.reactor.clock.monotonic_ms())
             self._advance_soon()
@@ -275,8 +266,7 @@ class Quorum:
     def answer(self, request: RaftRequest, max_bytes: int, done: Callable[[RaftResponse], None]) -> None:
         """Answers a member at once, or later for a fetch without new records. Views are valid during `done`.
 
-        `max_bytes` limits records or snapshot bytes. Raises BrokerError(BROKER_NOT_AVAILABLE) while the node starts or stops, or if its
-        disk failed.
+        Raises BrokerError(BROKER_NOT_AVAILABLE) while the node starts or stops, or if its disk failed.
         """
         if not self._running:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the quorum of this node is not running")
@@ -398,7 +388,6 @@ class Quorum:
         return self._started
 
     def go_on(self) -> None:
-        """The listener has finished."""
         self._delivery.held = False
         self._advance_soon()
 

@@ -63,25 +63,18 @@ def log_config_of(config: BrokerConfig) -> LogConfig:
 
 
 class RaftLog:
-    """The metadata log of one node. A snapshot represents everything below its end offset; the log may begin there or below.
+    """The metadata log of one node. Methods that read or write files raise OSError if the disk failed.
 
-    Invariants: `synced_end_offset` ≤ `end_offset`; a truncation is durable before anything is written after it: a power cut could leave old
-    batches behind new ones.
+    A snapshot represents everything below its end offset; the log may begin there or below. `synced_end_offset` ≤ `end_offset`. A
+    truncation is durable before anything is written after it: a power cut could leave old batches behind new ones.
     """
 
     def __init__(self, disk: Disk, config: BrokerConfig, clock: Clock, *, clean: bool, alone: bool = False) -> None:
         """Opens the folder, or creates it.
 
-        After a crash a damaged log is truncated before the damage. After a clean stop this is done, and recorded, only if other voters hold
-        the rest, which is then fetched again.
-
-        Args:
-            clean: the last stop was clean, so that only checksums above the snapshot need a check.
-            alone: no other voter has a copy of the log.
-
-        Raises:
-            InvariantViolated: the log begins above offset 0 without a whole snapshot up to there, or it is damaged and no other voter has it.
-            OSError: the disk failed.
+        After a crash a damaged log is truncated before the damage. After a `clean` stop, which needs fewer checks, this is done, and
+        recorded, only if other voters (not `alone`) hold the rest, which is then fetched again. Raises InvariantViolated if they do not, or
+        if the log begins above offset 0 without a whole snapshot up to there.
         """
         self.disk = disk
         self.generation = 0  # number of truncations: a sync begun before the last one is void
@@ -185,7 +178,7 @@ class RaftLog:
             offset = next_offset
 
     def recovered(self) -> None:
-        """The log holds everything that the quorum's leader holds. Raises OSError."""
+        """The log holds everything that the quorum's leader holds."""
         if self.lost_records:
             self.sync_now()
             self.disk.remove(f"{CLUSTER_METADATA_FOLDER}/{LOST_RECORDS}")
@@ -247,14 +240,14 @@ class RaftLog:
     # --- changes --------------------------------------------------------------------------------------------------
 
     def append(self, values: Sequence[bytes] | EncodedRecords, epoch: int) -> int:
-        """Writes encoded records as one batch, as the leader of `epoch`. Returns the last offset. Raises OSError."""
+        """Writes one batch as the leader of `epoch`; returns the last offset."""
         now_ms = self._clock.now_ms()
         if not isinstance(values, EncodedRecords):
             values = encode_records([NewRecord(None, value, now_ms) for value in values])
         return self._append(build_batch(values), epoch, now_ms)
 
     def append_leader_change(self, epoch: int, leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> None:
-        """Writes the record that begins an epoch. Raises OSError."""
+        """Begins an epoch."""
         change = LeaderChangeMessage(
             leader_id=leader_id,
             voters=[Voter(voter_id=voter) for voter in voters],
@@ -272,12 +265,12 @@ class RaftLog:
         return self._log.log_end_offset - 1
 
     def append_replicated(self, batches: Buffer) -> None:
-        """Writes a leader's batches. Raises BrokerError if they do not start at the log's end, and OSError."""
+        """Writes a leader's batches. Raises BrokerError if they do not start at the log's end."""
         self._end_cut()
         self.appended_bytes += self._log.append_as_follower(batches, now_ms=self._clock.now_ms()).size_bytes
 
     def truncate_to(self, offset: int) -> None:
-        """Truncates the log to end at `offset`. The caller syncs before it writes; else the next append syncs first. Raises OSError."""
+        """The caller syncs before it writes; else the next append syncs first."""
         if offset < self._log.log_end_offset:
             self.generation += 1
             self.cut = True
@@ -303,7 +296,6 @@ class RaftLog:
         Raises:
             InvariantViolated: the log is damaged there; the next start fetches it again from the other voters.
             BrokerError: CORRUPT_MESSAGE: the log is damaged there, and no other voter has it.
-            OSError: the disk failed.
         """
         found = self._read(offset, max_bytes, end_offset)
         if found.next_offset <= offset:
@@ -335,13 +327,13 @@ class RaftLog:
         self._log.mark_synced(end_offset)
 
     def sync_now(self) -> None:
-        """Blocks. Raises OSError."""
+        """Blocks."""
         end_offset = self._log.log_end_offset
         self.disk.sync_now(self._log.unsynced_files())
         self.mark_synced(end_offset)
 
     def close(self) -> None:
-        """Syncs and closes. Raises OSError."""
+        """Syncs and closes."""
         self._log.close()
 
     def abandon(self) -> None:
@@ -358,10 +350,7 @@ class RaftLog:
         return f"{CLUSTER_METADATA_FOLDER}/{snapshot_name(snapshot)}"
 
     def snapshot_values(self) -> Iterable[bytes]:
-        """Encoded records of the newest snapshot; empty without one.
-
-        Raises OSError, and RemoteProtocolError while they are read if the snapshot is damaged.
-        """
+        """Encoded records of the newest snapshot; empty without one. Reading them raises RemoteProtocolError if it is damaged."""
         return () if self.latest_snapshot is None else decode_snapshot(self._read_snapshot(self.latest_snapshot))
 
     def has_snapshot(self, snapshot: SnapshotId) -> bool:
@@ -369,7 +358,7 @@ class RaftLog:
         return snapshot == self.latest_snapshot or self.disk.exists(self.snapshot_path(snapshot))
 
     def snapshot_part(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes] | None:
-        """Size of a snapshot and its bytes from `position`; None if it does not exist. Raises OSError."""
+        """Size of a snapshot and its bytes from `position`; None if it does not exist."""
         path = self.snapshot_path(snapshot)
         if not self.disk.exists(path):
             return None
@@ -387,7 +376,7 @@ class RaftLog:
             self.appended_bytes = 0
 
     def store_snapshot(self, snapshot: SnapshotId, data: Buffer) -> None:
-        """Writes a snapshot durably. Blocks. Raises OSError."""
+        """Writes a snapshot durably. Blocks."""
         self.disk.replace(self.snapshot_path(snapshot), data)
         if self.latest_snapshot is None or snapshot > self.latest_snapshot:
             self.latest_snapshot = snapshot
@@ -395,9 +384,9 @@ class RaftLog:
         self.appended_bytes = 0
 
     def start_at_snapshot(self, snapshot: SnapshotId, voter_set: VoterSet) -> None:
-        """Replaces the log by a leader's snapshot, which is durable under its name. The caller syncs before it writes. Raises OSError.
+        """Replaces the log by a leader's snapshot, which is durable under its name. The caller syncs before it writes.
 
-        If a crash keeps a part of the old log, the next start finds the snapshot and begins the log there. `voter_set` is the snapshot's.
+        If a crash keeps a part of the old log, the next start finds the snapshot and begins the log there.
         """
         self.voter_set = voter_set
         self._start_at(snapshot.end_offset)
@@ -418,7 +407,7 @@ class RaftLog:
     def apply_retention(self, limit_bytes: int, high_watermark: int, limit_ms: int = -1) -> None:
         """Drops the oldest snapshots, with the log below their successors, until log and snapshots fit. The newest stays.
 
-        `limit_ms`: a snapshot older than this by its timestamp is dropped, too; -1: no limit. Raises OSError: the disk failed.
+        A snapshot whose timestamp is older than `limit_ms` is dropped, too; -1: no limit.
         """
         now_ms = self._clock.now_ms()
         snapshots = list_snapshots(self.disk, CLUSTER_METADATA_FOLDER)

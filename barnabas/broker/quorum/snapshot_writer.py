@@ -19,10 +19,7 @@ SNAPSHOT_FROM_FACTOR: Final = 4  # times the newest snapshot
 
 
 class SnapshotWriter:
-    """The snapshots of one open log, also those fetched from the leader. A snapshot gets its name when it is durable.
-
-    `high_watermark` returns None once the quorum has ended.
-    """
+    """The snapshots of one open log, also those fetched from the leader. `high_watermark` returns None once the quorum has ended."""
 
     def __init__(
         self,
@@ -54,12 +51,9 @@ class SnapshotWriter:
         return 0 < interval_ms <= self._clock.now_ms() - self._written_ms and self._log.appended_bytes > 0
 
     def encode(self, values: Iterable[bytes], epoch: int, last_timestamp_ms: int) -> Work:
-        """Returns the bytes of a snapshot.
+        """Returns the bytes of a snapshot of a committed part of the log.
 
-        Args:
-            values: encoded records that represent a committed part of the log, in order.
-            epoch: of the last record in that part.
-            last_timestamp_ms: append time of that record.
+        `values` are its encoded records, in order; `epoch` and `last_timestamp_ms` are those of its last record.
         """
         return encode_snapshot_in_slices(
             values,
@@ -84,11 +78,8 @@ class SnapshotWriter:
     async def install(self, snapshot: SnapshotId, data: bytearray, replace_log: Callable[[VoterSet], bool]) -> None:
         """Makes a snapshot of the quorum's leader durable, then the log that begins there. Syncs off the loop.
 
-        `replace_log`: begins the log at the end of the durable snapshot, with its voters; False if it is no longer wanted.
-
-        Raises:
-            RemoteProtocolError: the snapshot is damaged; nothing was changed.
-            OSError: the disk failed.
+        `replace_log` begins the log at the end of the durable snapshot, with its voters; False if it is no longer wanted. Raises
+        RemoteProtocolError for a damaged snapshot, which changes nothing, and OSError.
         """
         voter_set = VoterSet()
         await _in_turns(check_snapshot_in_slices(data, voter_set.take))  # the replay decodes the records

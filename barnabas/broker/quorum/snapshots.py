@@ -62,12 +62,7 @@ def encode_snapshot(
     now_ms: int,
     control: Sequence[tuple[int, bytes]] = (),
 ) -> bytes:
-    """The bytes of a snapshot.
-
-    Args:
-        values: encoded metadata records, in order.
-        control: (type, value) of the control records after the header: kraft.version and voters.
-    """
+    """`control`: (type, value) of the control records after the header: kraft.version and voters."""
     data: bytearray = finished(
         encode_snapshot_in_slices(
             values, epoch=epoch, last_timestamp_ms=last_timestamp_ms, now_ms=now_ms, control=control

@@ -96,8 +96,7 @@ class VoterSet:
         return sorted(self._values.items())
 
     def check(self, node_id: int, state: QuorumState, voters: tuple[int, ...], *, directory: str = "") -> None:
-        """Checks that this directory may belong to a member of the quorum of `voters`, ids ascending; `directory` is its path, for the
-        message.
+        """Checks that this directory may belong to a member of the quorum of `voters`, ids ascending.
 
         Raises:
             NotTheSoleVoter: kraft.version is unknown, or the log holds a voter set other than this node alone.

@@ -72,7 +72,6 @@ class WaitingFetches:
         return len(self._waiting) >= FETCHES_MAX
 
     def add(self, request: Fetch, max_bytes: int, deadline_ms: int, done: Callable[[RaftResponse], None]) -> None:
-        """Waits for new records until the deadline."""
         self._waiting.append(_WaitingFetch(request, max_bytes, deadline_ms, done))
 
     def release(self, machine: RaftMachine, now_ms: int) -> None:

@@ -55,14 +55,7 @@ ReplyMessage = (
 def request_message(
     request: RaftRequest, *, cluster_id: str, to: int, directory_id: bytes, endpoint: Endpoint | None, max_bytes: int
 ) -> RequestMessage:
-    """The message that carries a request.
-
-    Args:
-        to: id of the voter that receives the request.
-        directory_id: of this node.
-        endpoint: this node's controller endpoint; sent by a leader.
-        max_bytes: limit of records or snapshot bytes in the answer.
-    """
+    """`to` is the receiving voter; `directory_id` this node's; `endpoint` this node's controller endpoint, sent by a leader."""
     leader = (
         []
         if endpoint is None

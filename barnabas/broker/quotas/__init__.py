@@ -1,1 +1,1 @@
-"""Quotas of clients: how much they may produce, fetch, ask, change and connect."""
+"""Client quotas: byte rates, request time, metadata mutations, connections."""

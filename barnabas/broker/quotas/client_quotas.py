@@ -1,9 +1,4 @@
-"""QuotaMeter: what each client uses of its quotas, and how long it must be throttled.
-
-Only clients with a quota are measured. At most TRACKED_MAX measures are kept for each quota: the least recently used one is forgotten, and
-one that was idle for IDLE_MS, because a client can invent client ids. A forgotten client begins as a new one.
-All times are monotonic milliseconds; throttle times as well. Follows KIP-13 (bytes), KIP-124 (request time), KIP-599 (mutations).
-"""
+"""QuotaMeter: usage and throttle times of clients with quotas (KIP-13 bytes, KIP-124 request time, KIP-599 mutations)."""
 
 from __future__ import annotations
 
@@ -16,13 +11,13 @@ from barnabas.broker.image.image import QuotaEntity
 from barnabas.broker.quotas.quota_table import ABSENT, ClientBound, QuotaTable
 from barnabas.broker.quotas.rate import SampledRate, TokenBucket
 
-TRACKED_MAX: Final = 10_000  # measures of each quota: about 3 MB
+TRACKED_MAX: Final = 10_000  # of each quota: about 3 MB
 IDLE_MS: Final = 3_600_000
 PERCENT_A_NANOSECOND: Final = 100 / 1e9
 
 
 class QuotaKind(StrEnum):
-    """The quotas of users and client ids, by their keys."""
+    """Quotas of users and client ids, by their keys."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
@@ -41,29 +36,23 @@ DEFAULT_WINDOW: Final = QuotaWindow()
 
 
 class ClientUsage(NamedTuple):
-    """What a client uses, for metrics.
-
-    Attributes:
-        rate: in the unit of the quota, a second.
-        tokens: of a mutation quota; None of others.
-        throttle_ms: the average of its throttle times in the last samples; None without one.
-    """
+    """Usage of a client, for metrics."""
 
     kind: QuotaKind
     user: str
     client_id: str
-    rate: float
-    tokens: float | None
-    throttle_ms: float | None
+    rate: float  # a second, in the unit of the quota
+    tokens: float | None  # of a mutation quota; None of others
+    throttle_ms: float | None  # average throttle time in the last samples; None without one
 
 
 class _Measure:
-    """What the clients that share a bound use."""
+    """Usage of the clients that share a bound."""
 
     __slots__ = ("bound", "bucket", "rate", "throttle_count", "throttle_sum", "used_ms")
 
     def __init__(self, kind: QuotaKind, window: QuotaWindow) -> None:
-        self.bound = 0.0  # the one that applied last
+        self.bound = 0.0  # the last one that applied
         self.rate = SampledRate(*window)
         self.bucket = TokenBucket(*window) if kind is QuotaKind.MUTATION else None
         self.throttle_sum = SampledRate(*window)
@@ -72,22 +61,22 @@ class _Measure:
 
 
 class QuotaMeter:
-    """The quotas of users and client ids on one node. The module docstring describes them.
+    """Quotas of users and client ids on one node. Times are monotonic milliseconds.
 
-    Args:
-        window: of bytes and request time.
-        mutation_window: of mutations.
+    Clients can invent client ids: of each quota the TRACKED_MAX most recently used measures are kept, each until it was idle for IDLE_MS.
+    An evicted client begins as a new one. `mutation_window` is that of mutations, `window` that of the others.
     """
 
     def __init__(self, window: QuotaWindow = DEFAULT_WINDOW, mutation_window: QuotaWindow = DEFAULT_WINDOW) -> None:
         self._windows = dict.fromkeys(QuotaKind, window) | {QuotaKind.MUTATION: mutation_window}
         self._window = window
         self._tables = {kind: QuotaTable() for kind in QuotaKind}
+        # least recently used first
         self._measures: dict[QuotaKind, OrderedDict[tuple[str, str], _Measure]] = {
             kind: OrderedDict() for kind in QuotaKind
-        }  # least recently used first
+        }
 
-    # --- what is set ----------------------------------------------------------------------------------------------
+    # --- limits ---------------------------------------------------------------------------------------------------
 
     def set_quotas(self, entity: QuotaEntity, quotas: Mapping[str, float]) -> None:
         """Sets the quotas of an entity of users and client ids: those of `quotas` and no others."""
@@ -99,37 +88,35 @@ class QuotaMeter:
                 self._measures[kind].clear()
 
     def set_quota(self, kind: QuotaKind, entity: QuotaEntity, limit: float | None) -> None:
-        """Sets one quota of an entity; None removes it."""
+        """None removes the quota."""
         names = dict(entity)
         self._tables[kind].set(names.get("user", ABSENT), names.get("client-id", ABSENT), limit)
 
     def limits(self, kind: QuotaKind) -> bool:
-        """Whether any client has this quota."""
         return bool(self._tables[kind])
 
     @property
     def configured(self) -> bool:
-        """Whether any client has any quota."""
         return any(self._tables.values())
 
-    # --- what is used ---------------------------------------------------------------------------------------------
+    # --- usage ----------------------------------------------------------------------------------------------------
 
     def produced(self, user: str, client_id: str, size_bytes: int, now_ms: int) -> int:
-        """A Produce request of this size was answered: returns its throttle time."""
+        """Throttle time of an answered Produce request of this size."""
         return self._record(QuotaKind.PRODUCE, user, client_id, size_bytes, now_ms)
 
     def fetched(self, user: str, client_id: str, size_bytes: int, now_ms: int) -> int:
-        """A consumer is to get a Fetch answer of this size. Returns the throttle time; `not_fetched` if it gets no records instead."""
+        """Throttle time of a consumer's Fetch answer of this size; call `not_fetched` if it gets no records instead."""
         return self._record(QuotaKind.FETCH, user, client_id, size_bytes, now_ms)
 
     def not_fetched(self, user: str, client_id: str, size_bytes: int, now_ms: int) -> None:
-        """Takes back what `fetched` has counted at the same time."""
+        """Subtracts what `fetched` counted at the same time."""
         found = self._measure(QuotaKind.FETCH, user, client_id, now_ms)
         if found is not None:
             found[0].rate.record(-size_bytes, now_ms)
 
     def fetch_bytes_max(self, user: str, client_id: str) -> int | None:
-        """The size of an answer that would be throttled whatever came before it; None: no limit."""
+        """Size of an answer that would be throttled whatever came before it; None: no limit."""
         bound = self._tables[QuotaKind.FETCH].find(user, client_id)
         if bound is None:
             return None
@@ -138,10 +125,7 @@ class QuotaMeter:
         return int(min(found, 2**31 - 1)) if found == found else None  # not a number: no limit
 
     def served(self, user: str, client_id: str, busy_ns: int, now_ms: int) -> int:
-        """A request kept the node busy for so long. Returns the throttle time, at most one sample.
-
-        100 percent are one processor: a node has one loop.
-        """
+        """Throttle time of a request of `busy_ns`, at most one sample. 100 percent are one processor: a node has one loop."""
         throttle_ms = self._record(QuotaKind.REQUEST, user, client_id, busy_ns * PERCENT_A_NANOSECOND, now_ms)
         return min(throttle_ms, self._window.sample_ms)
 
@@ -153,7 +137,7 @@ class QuotaMeter:
         return self._throttled(found[0], found[0].bucket.throttle_ms(found[1].limit, now_ms), now_ms)
 
     def mutated(self, user: str, client_id: str, partitions: int, now_ms: int) -> int:
-        """A client creates or deletes partitions, whether it may or not. Returns the throttle time."""
+        """Counts created or deleted partitions, whether allowed or not. Returns the throttle time."""
         found = self._measure(QuotaKind.MUTATION, user, client_id, now_ms)
         if found is None or found[0].bucket is None:
             return 0
@@ -196,7 +180,7 @@ class QuotaMeter:
 
     @staticmethod
     def _forget(measures: OrderedDict[tuple[str, str], _Measure], now_ms: int) -> None:
-        """Makes room for one measure; forgets at most two."""
+        """Makes room for one measure; evicts at most two."""
         for _ in range(2):
             if not measures:
                 return
@@ -208,7 +192,7 @@ class QuotaMeter:
     # --- metrics --------------------------------------------------------------------------------------------------
 
     def usage(self, now_ms: int, most: int) -> Iterator[ClientUsage]:
-        """What clients use of each quota, the `most` of each that were active last."""
+        """Usage of each quota, the `most` of each that were active last."""
         for kind, measures in self._measures.items():
             for number, ((user, client_id), measure) in enumerate(reversed(measures.items())):
                 if number >= most:

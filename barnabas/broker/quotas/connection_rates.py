@@ -1,8 +1,4 @@
-"""ConnectionRates: how fast each address may open connections (connection_creation_rate, KIP-612).
-
-Only addresses with a limit are measured, at most TRACKED_MAX of them: the least recently used one is forgotten. A connection that is refused
-does not count. Times are monotonic milliseconds. Follows Kafka's ConnectionQuotas.
-"""
+"""ConnectionRates: rate limits for new connections by address (connection_creation_rate, KIP-612, Kafka's ConnectionQuotas)."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ TRACKED_MAX: Final = 10_000  # addresses
 
 
 class ConnectionRates:
-    """The rates of new connections, by address."""
+    """Rates of new connections by address with a limit; LRU eviction above TRACKED_MAX. Times are monotonic milliseconds."""
 
     def __init__(self, window: QuotaWindow = DEFAULT_WINDOW) -> None:
         self._window = window
@@ -25,7 +21,7 @@ class ConnectionRates:
         self._rates: OrderedDict[str, SampledRate] = OrderedDict()  # least recently used first
 
     def set_limit(self, address: str | None, limit: float | None) -> None:
-        """Sets the connections a second of an address, or of all others (None). A limit of None removes it."""
+        """Connections a second of an address, or of all others (None). A limit of None removes it."""
         key = None if address is None else address_of(address)
         if limit is None:
             self._limits.pop(key, None)
@@ -38,7 +34,7 @@ class ConnectionRates:
         return bool(self._limits)
 
     def arrived(self, host: str, now_ms: int) -> int:
-        """A connection from `host` was accepted. Returns for how long it must be delayed before it is closed; 0: it may stay."""
+        """How long an accepted connection must be delayed before it is closed; 0: it may stay. A refused one does not count."""
         address = address_of(host)
         limit = self._limits.get(address, self._limits.get(None))
         if limit is None:
@@ -58,7 +54,7 @@ class ConnectionRates:
 
 
 def address_of(host: str) -> str:
-    """The canonical text of an address; an IPv4 address in an IPv6 one is the IPv4 address. Any other text as it is."""
+    """Canonical text of an address; an IPv4 address in an IPv6 one is the IPv4 address. Other texts are unchanged."""
     try:
         address = ip_address(host)
     except ValueError:

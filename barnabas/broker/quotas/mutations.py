@@ -1,9 +1,4 @@
-"""Mutation quotas: how many partitions a client may create and delete (controller_mutation_rate, KIP-599).
-
-A client has a bucket of tokens, which may be overdrawn once. While it is overdrawn, a *strict* client is refused with
-THROTTLING_QUOTA_EXCEEDED: CreateTopics since version 6, DeleteTopics since 5, CreatePartitions since 3. Clients of earlier versions are only
-throttled. A request that only validates takes permits, too, as in Kafka. Another active controller begins with full buckets.
-"""
+"""Mutation quotas: partitions that a client may create and delete (controller_mutation_rate, KIP-599)."""
 
 from __future__ import annotations
 
@@ -21,28 +16,26 @@ ENTITIES_PER_UNIT: Final = 8
 
 
 class MutatingClient(NamedTuple):
-    """The client of a request that creates or deletes partitions.
-
-    Attributes:
-        version: of its request.
-    """
+    """The client of a request that creates or deletes partitions."""
 
     user: str
     client_id: str
     api_key: int
-    version: int
+    version: int  # of its request
 
     @property
     def strict(self) -> bool:
-        """Whether it knows THROTTLING_QUOTA_EXCEEDED."""
+        """Whether it knows THROTTLING_QUOTA_EXCEEDED: CreateTopics since 6, DeleteTopics since 5, CreatePartitions since 3.
+
+        Other clients are only throttled.
+        """
         return self.version >= FIRST_STRICT_VERSIONS.get(self.api_key, 0)
 
 
 class MutationPermits:
-    """What one request takes of its client's quota.
+    """One request's use of its client's quota. A request that only validates takes permits, too, as in Kafka.
 
-    Args:
-        now_ms: the monotonic clock.
+    The client's token bucket may be overdrawn once; while it is, a strict client is refused. `now_ms` is the monotonic clock.
     """
 
     def __init__(self, meter: QuotaMeter, client: MutatingClient, now_ms: Callable[[], int]) -> None:
@@ -52,11 +45,7 @@ class MutationPermits:
         self._until_ms = 0
 
     def take(self, partitions: int) -> None:
-        """The request is about to create or delete partitions of one topic.
-
-        Raises:
-            BrokerError: THROTTLING_QUOTA_EXCEEDED, the client has to wait.
-        """
+        """For partitions of one topic. Raises BrokerError(THROTTLING_QUOTA_EXCEEDED) if the client has to wait."""
         client, now_ms = self._client, self._now_ms()
         if client.strict:
             wait_ms = self._meter.may_mutate(client.user, client.client_id, now_ms)
@@ -69,15 +58,14 @@ class MutationPermits:
 
     @property
     def throttle_ms(self) -> int:
-        """The throttle time of the answer."""
+        """Of the answer."""
         return max(0, self._until_ms - self._now_ms()) if self._until_ms else 0
 
 
 class MutationQuotas:
-    """The mutation quotas of one controller.
+    """Mutation quotas of one controller; another active controller begins with full buckets.
 
-    Args:
-        in_slices: runs long work in later turns of the loop.
+    `in_slices` runs long work in later turns of the loop.
     """
 
     def __init__(
@@ -95,7 +83,7 @@ class MutationQuotas:
         self._adopting = False  # in later turns
 
     def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """An image is published: its quotas apply, those of very many entities in later turns."""
+        """Applies the quotas of a published image, those of very many entities in later turns."""
         self._quotas = image.quotas
         self._changed.update(delta.quotas)
         if len(self._changed) <= ENTITIES_AT_ONCE:
@@ -114,7 +102,7 @@ class MutationQuotas:
         self._adopting = False
 
     def permits(self, client: MutatingClient | None) -> MutationPermits | None:
-        """What limits a request; None: nothing."""
+        """None: no limit."""
         if client is None or not self.meter.limits(QuotaKind.MUTATION):
             return None
         return MutationPermits(self.meter, client, self._now_ms)

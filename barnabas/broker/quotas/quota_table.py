@@ -1,10 +1,4 @@
-"""QuotaTable: the limits of one quota, and which of them applies to a client.
-
-The most specific entity applies: 1 user and client id, 2 user and default client id, 3 user, 4 default user and client id, 5 default user and
-default client id, 6 default user, 7 client id, 8 default client id. A quota of a user without client id is shared by all of its clients; every
-other quota counts for each (user, client id), or for each client id. A client without client id has only quotas of users.
-Follows Kafka's ClientQuotaManager.
-"""
+"""QuotaTable: the limits of one quota, and the one that applies to a client (Kafka's ClientQuotaManager)."""
 
 from __future__ import annotations
 
@@ -15,20 +9,20 @@ EntityKey = tuple[str | None, str | None]  # user, client id
 
 
 class ClientBound(NamedTuple):
-    """A limit, and who shares it.
+    """A limit, and the clients that share it."""
 
-    Attributes:
-        user, client_id: the clients that are measured together; ABSENT: of every name.
-        limit: in the unit of the quota.
-    """
-
-    user: str
-    client_id: str
-    limit: float
+    user: str  # of the clients that are measured together; ABSENT: every name
+    client_id: str  # likewise
+    limit: float  # in the unit of the quota
 
 
 class QuotaTable:
-    """The limits of one quota, by entity."""
+    """The limits of one quota, by entity.
+
+    The most specific applies: 1 user and client id, 2 user and default client id, 3 user, 4 default user and client id, 5 both defaults, 6
+    default user, 7 client id, 8 default client id. All clients of a user share its quota without client id; every other quota counts for
+    each (user, client id), or for each client id. A client without client id has only quotas of users.
+    """
 
     __slots__ = ("_limits",)
 
@@ -39,14 +33,14 @@ class QuotaTable:
         return len(self._limits)
 
     def set(self, user: str | None, client_id: str | None, limit: float | None) -> None:
-        """Sets the limit of an entity, None removes it."""
+        """None removes the limit."""
         if limit is None:
             self._limits.pop((user, client_id), None)
         else:
             self._limits[user, client_id] = limit
 
     def find(self, user: str, client_id: str) -> ClientBound | None:
-        """What applies to a client; None: no limit."""
+        """None: no limit."""
         limits = self._limits
         if not limits:
             return None

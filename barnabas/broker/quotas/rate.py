@@ -1,8 +1,5 @@
-"""SampledRate and TokenBucket: measure what a client uses, as Kafka's quotas do.
-
-A rate counts whole samples: it divides the sum of the last samples by the time since the oldest of them began, at least by one sample less
-than their number. So a client that begins may use about the quota of all samples at once. All times are monotonic milliseconds.
-Follows Kafka's Rate, SampledStat, TokenBucket and QuotaUtils (KIP-13, KIP-124, KIP-599).
+"""SampledRate and TokenBucket: Kafka's Rate, SampledStat, TokenBucket and QuotaUtils (KIP-13, KIP-124, KIP-599).
+All times are monotonic milliseconds.
 """
 
 from __future__ import annotations
@@ -12,11 +9,9 @@ from math import floor
 
 
 class SampledRate:
-    """An amount a second over the last samples.
+    """An amount a second: the sum of the last samples by the time since the oldest began, at least samples_max − 1 samples.
 
-    Args:
-        samples_max: how many samples count.
-        sample_ms: length of a sample.
+    So a new client may use about the quota of all samples at once. A sample lasts `sample_ms`.
     """
 
     __slots__ = ("_sample_ms", "_samples", "_samples_max")
@@ -28,7 +23,7 @@ class SampledRate:
         self._samples: deque[list[float]] = deque(maxlen=samples_max + 1)
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Counts an amount; a negative one takes back what was counted at the same time."""
+        """A negative amount takes back what was counted at the same time."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= self._sample_ms:
             samples.append([now_ms, now_ms, amount])
@@ -52,7 +47,7 @@ class SampledRate:
         return sum(sample[2] for sample in self._samples) * 1_000 / window_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Time until the rate is within the bound if nothing more is counted; 0: it is."""
+        """Time until the rate is within the bound without further use; 0: it is."""
         rate = self.rate(now_ms)
         if not rate > bound:
             return 0
@@ -60,11 +55,7 @@ class SampledRate:
 
 
 class TokenBucket:
-    """Tokens that come back at a rate. The bucket holds what comes back in all samples; it may be overdrawn once.
-
-    Args:
-        samples_max, sample_ms: their product is the time in which an empty bucket becomes full.
-    """
+    """Refilled at a rate, full after `samples_max * sample_ms`; may be overdrawn once."""
 
     __slots__ = ("_full_after_s", "_tokens", "_updated_ms")
 
@@ -74,18 +65,14 @@ class TokenBucket:
         self._updated_ms = 0
 
     def tokens(self, rate: float, now_ms: int) -> float:
-        """How many there are; negative after more were taken.
-
-        Args:
-            rate: tokens that come back in a second.
-        """
+        """Negative after an overdraft. `rate` is the refill a second."""
         burst = self._full_after_s * rate
         found = burst if self._tokens is None else self._tokens + rate * (now_ms - self._updated_ms) / 1_000
         self._tokens, self._updated_ms = min(burst, found), now_ms
         return self._tokens
 
     def take(self, amount: float, rate: float, now_ms: int) -> None:
-        """Takes tokens, also more than there are."""
+        """Also more than the bucket has."""
         burst = self._full_after_s * rate
         self._tokens = min(burst, self.tokens(rate, now_ms) - amount)
 

@@ -38,7 +38,6 @@ class DirectoryAssignments:
         self._due = False  # a request is pending, or will be sent soon
 
     def tell(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
-        """Reports the directory that holds the replica."""
         self._untold[topic_id, partition] = directory_id
         if not self._due:
             self._due = True

@@ -44,12 +44,7 @@ class Cleaner:
         checkpoint_soon: Callable[[], None],
         offload: Offload,
     ) -> None:
-        """Reads no log.
-
-        Args:
-            checkpoint_soon: writes every checkpoint at the end of the wake-up.
-            offload: runs long C calls in threads.
-        """
+        """Reads no log. `checkpoint_soon` writes every checkpoint at the end of the wake-up; `offload` runs long C calls in threads."""
         self._reactor = reactor
         self._config = config
         self._replicas = replicas
@@ -119,7 +114,7 @@ class Cleaner:
         return [replica for _, replica in due]
 
     def _assess(self, replica: Replica) -> Cleanable | None:
-        """The part of a log to clean now; None if none."""
+        """None: nothing to clean now."""
         partition_log = replica.log
         if replica.failed or not partition_log.config.compacted or replica in self._unreadable:
             return None
@@ -179,7 +174,7 @@ class Cleaner:
         )
 
     async def _walk(self, replica: Replica, directory: LogDirectory, cleaning: Cleaning) -> bool:
-        """Runs every step. Returns whether all ran: False if the replica went offline."""
+        """Returns whether all steps ran: False if the replica went offline."""
         with closing(cleaning.steps()) as steps:
             for step in steps:
                 if step.files:

@@ -34,7 +34,6 @@ class CommitWaiters:
             heapq.heappop(self._heap)[2](None)
 
     def refuse(self, error: BrokerError) -> None:
-        """As far as this replica knows, it will not commit their offsets."""
         waiting, self._heap = sorted(self._heap, key=lambda entry: entry[:2]), []
         for _, _, done in waiting:
             done(error)

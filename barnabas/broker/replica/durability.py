@@ -50,7 +50,6 @@ class Durability:
             self._request_sync()
 
     def on_cut(self) -> None:
-        """The log was truncated."""
         self._synced_offset = min(self._synced_offset, self._log.log_end_offset)
         self._cut = True
         self.ask()

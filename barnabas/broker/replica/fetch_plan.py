@@ -92,7 +92,6 @@ class _Following:
             log.log(level, template, *values)
 
     def on_taken(self) -> None:
-        """The leader's answer was applied."""
         self.pause_ms = 0
         self._last_line = ""
 
@@ -148,14 +147,12 @@ class FetchPlan:
         self._changed[key] = None
 
     def unfollow(self, replica: Replica) -> None:
-        """The replica no longer follows this leader."""
         key = (replica.topic_id, replica.partition)
         if key in self._following:
             self._drop(key)
             del self._following[key]
 
     def _drop(self, key: _Key) -> None:
-        """Removes a partition from the session."""
         self._changed.pop(key, None)
         self._out_of_range.pop(key, None)
         self._diverged.pop(key, None)

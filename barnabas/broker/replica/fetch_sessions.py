@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 CONSUMER: Final = -1  # broker id of a peer that is not a follower
 
 NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 0  # requests a new session with all its partitions
+FINAL_EPOCH: Final = -1  # requests none and closes the one that it names
 EPOCH_MAX: Final = 2**31 - 1
 
 PartitionKey = tuple[str | bytes, int]  # topic name, or topic id since v13
@@ -195,7 +195,6 @@ class FetchSession:
             each.session = self
 
     def add(self, wanted: Iterable[tuple[PartitionKey, WantedPartition]]) -> None:
-        """Adds changed and new partitions."""
         for key, new in wanted:
             old = self.wanted.get(key)
             if old is None:
@@ -232,12 +231,9 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The cache of a node's sessions.
+    """The cache of a node's sessions: `max.incremental.fetch.session.cache.slots`, `min.incremental.fetch.session.eviction.ms`.
 
-    Args:
-        slots: `max.incremental.fetch.session.cache.slots`.
-        eviction_ms: `min.incremental.fetch.session.eviction.ms`.
-        reads_by_rack: consumers may be sent to followers.
+    `reads_by_rack`: consumers may be sent to followers.
     """
 
     def __init__(

@@ -87,7 +87,6 @@ class Fetchers:
 
     @property
     def started(self) -> bool:
-        """Whether requests may be sent."""
         return self._started
 
     def follow(self, replica: Replica) -> None:

@@ -27,8 +27,8 @@ def on_fetched(
 ) -> bool:
     """Appends the answer of the leader of `leader_epoch` to a fetch of `offset`. Returns whether the answer was still valid.
 
-    `segments_max`: how many segments may begin. The records after them are fetched again. Raises BrokerError: CORRUPT_MESSAGE, or
-    UNKNOWN_SERVER_ERROR for offsets that do not follow the log's end; the log is unchanged. KAFKA_STORAGE_ERROR: the disk failed; after a
+    Begins at most `segments_max` segments; the records after them are fetched again. Raises BrokerError: CORRUPT_MESSAGE, or
+    UNKNOWN_SERVER_ERROR for offsets that do not follow the log's end: the log is unchanged; KAFKA_STORAGE_ERROR: the disk failed; after a
     passing error the fetch is repeated.
     """
     partition_log = replica.log
@@ -71,10 +71,7 @@ def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int
 
 
 def on_out_of_range(replica: Replica, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> Steps[bool]:
-    """The leader's log [log_start_offset, log_end_offset) does not reach this log's end.
-
-    Returns whether the answer was still valid at the end.
-    """
+    """The leader's log [log_start_offset, log_end_offset) does not reach this log's end. As `on_diverged`."""
     is_valid = _validity(replica, leader_epoch)
     if replica.log.log_start_offset <= log_end_offset < replica.log.log_end_offset:
         return _cutting(replica, is_valid, log_end_offset)

@@ -36,7 +36,6 @@ class BrokerIdentity:
 
     @property
     def clean(self) -> bool:
-        """Whether the last stop was clean, so that its files need no check."""
         return self.previous_broker_epoch is not None
 
     @property
@@ -53,11 +52,8 @@ class BrokerIdentity:
 def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> BrokerIdentity:
     """Identifies the directory, or makes a new one's identity, with the lock held. Removes the clean-shutdown file durably.
 
-    `cluster_id`: cluster of the node's other directories, if known.
-
-    Raises:
-        WrongDirectory: it belongs to another node or cluster, or holds a log without meta.properties.
-        OSError: the disk failed.
+    `cluster_id` is that of the node's other directories, if known. Raises WrongDirectory for a directory of another node or cluster, or
+    with a log but no meta.properties; OSError.
     """
     expected = cluster_id or config.get_str("cluster.id")
     try:

@@ -151,7 +151,6 @@ class InSyncReplicas:
 
     @property
     def proposal(self) -> IsrProposal | None:
-        """The pending proposal."""
         return self._proposal
 
     # -- metadata
@@ -176,12 +175,11 @@ class InSyncReplicas:
         }
 
     def resign(self) -> None:
-        """Another node leads now."""
         self.followers = {}
         self._proposal = None
         self.maximal = self.committed
 
-    # -- what is committed
+    # -- committed offsets
 
     def committed_end_offset(self, own_end_offset: int, log_end_offset: int, now_ms: int) -> int:
         """The offset that every in-sync replica holds; this node holds `own_end_offset`.

@@ -90,12 +90,8 @@ class LogDirectory:
     """One log directory of a node.
 
     A failed directory stays failed until the next start: nothing in it is acknowledged, and a failed sync is never repeated, because data
-    that the system dropped would count as written.
-
-    Args:
-        soon: runs a callback at the end of the present wake-up.
-        start: starts a task of the node, unless it is stopping.
-        on_failure: called once after the directory has failed.
+    that the system dropped would count as written. `soon` runs a callback at the end of the wake-up; `start` starts a task of the node;
+    `on_failure` is called once.
     """
 
     def __init__(
@@ -143,7 +139,6 @@ class LogDirectory:
 
     @property
     def online(self) -> bool:
-        """Whether no I/O error occurred."""
         return self.failure is None
 
     def fail(self, error: OSError) -> None:
@@ -174,7 +169,6 @@ class LogDirectory:
         return self.identity is not None and self.identity.clean
 
     def release(self) -> None:
-        """Releases the lock."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -297,7 +291,6 @@ class LogDirectory:
                 written.update(points)
 
     async def _in_turns(self, work: Steps[T]) -> T:
-        """Runs work, one slice in each turn of the loop."""
         rest = advance(work)
         while not isinstance(rest, WorkResult):
             await asyncio.sleep(0)
@@ -332,10 +325,7 @@ class LogDirectory:
         return files
 
     def checkpoints_in_slices(self, *, only_high_watermarks: bool = False) -> Work:
-        """As `checkpoints`, each line as of the visit of its partition.
-
-        A recovery point that goes down after its visit raises `lowered`: then the file must not be written.
-        """
+        """As `checkpoints`, each line as of the visit of its partition. Not to be written if `lowered` changes meanwhile."""
         files = _CheckpointLines()
         replicas = list(self.replicas)
         for count, ((topic, partition), offsets) in enumerate(list(self.unopened.items())):

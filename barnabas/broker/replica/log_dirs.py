@@ -59,8 +59,8 @@ class LogDirectories:
     def open(self, config: BrokerConfig, rng: Rng) -> BrokerIdentity:
         """Locks and identifies every directory. A directory that cannot be read is offline; the first must be readable.
 
-        Returns the node's identity: the cluster, the first directory, and the broker epoch of the last stop if that was clean in all of
-        them. A new directory may replace another, whose replicas are lost: that is not clean.
+        Returns the cluster, the first directory, and the broker epoch of the last stop if that was clean in all of them: a new directory
+        may replace another, whose replicas are lost.
 
         Raises:
             DirectoryInUse: another live process has one of them, or one is named twice.
@@ -87,7 +87,6 @@ class LogDirectories:
                 directory.identity.undo_open(directory.disk)
 
     def release(self) -> None:
-        """Releases every lock."""
         for directory in self._all:
             directory.release()
 
@@ -96,9 +95,8 @@ class LogDirectories:
     ) -> None:
         """Finds the folder of every partition.
 
-        Args:
-            assigned: the directory of a partition of this node in the metadata log, None for partitions of other nodes.
-            set_aside: called for a folder that belongs to no partition, or whose partition has a folder in another directory.
+        `assigned` returns the directory in the metadata log, None for partitions of other nodes. `set_aside` gets a folder without
+        partition, or whose partition has a folder in another directory.
         """
         for directory in self.online():
             try:
@@ -139,5 +137,4 @@ class LogDirectories:
         return home
 
     def forget(self, key: TopicPartition) -> None:
-        """The partition no longer belongs to this node."""
         self._homes.pop(key, None)

@@ -23,10 +23,7 @@ log = logger("kafka.log.LogManager")
 
 
 def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
-    """Name of a partition's folder after it is set aside or deleted: `topic-0.<id><suffix>`.
-
-    A long topic name is truncated, as in Kafka (`UnifiedLog.logDeleteDirName`), because file systems allow 255 bytes.
-    """
+    """`topic-0.<id><suffix>`; a long topic name is truncated, as in Kafka, because file systems allow 255 bytes."""
     topic, _, number = folder.rpartition("-")
     end = f"-{number}.{unique_id.hex()}{suffix}"
     return topic[: NAME_BYTES_MAX - len(end)] + end
@@ -50,7 +47,7 @@ class LogFolders:
     # -- start
 
     def find(self, image: MetadataImage) -> None:
-        """Finds the folders of this node's partitions in the image; sets the others aside. Raises OSError: a disk failed that the node needs."""
+        """Finds the folders of this node's partitions; sets the others aside. Raises OSError if a disk failed that the node needs."""
         assigned = {
             (topic.name, number): assigned_directory(partition, self._node_id)
             for topic, number, partition in image.partitions()
@@ -121,7 +118,6 @@ class LogFolders:
         directory.disk.rename(folder, aside)
 
     def forget(self, topic: str, partition: int) -> None:
-        """Forgets the directory of a deleted partition."""
         self._log_dirs.forget((topic, partition))
 
     def remove(self, directory: LogDirectory, folder: str, config: LogConfig, rename: Callable[[str], None]) -> None:
@@ -138,10 +134,7 @@ class LogFolders:
     # -- close
 
     def close(self, broker_epoch: int) -> None:
-        """Closes every directory; writes the clean-shutdown file to those without offline partitions.
-
-        Raises OSError: the disk of the first directory failed.
-        """
+        """Writes the clean-shutdown file to directories without offline partitions. Raises OSError if the disk of the first one failed."""
         for directory in self._log_dirs:
             try:
                 directory.close(broker_epoch)
@@ -152,16 +145,12 @@ class LogFolders:
 
 
 def assigned_directory(partition: PartitionImage, node_id: int) -> bytes:
-    """Directory of this node's replica in the metadata log."""
     place = partition.replicas.index(node_id)
     return partition.directories[place] if place < len(partition.directories) else UNASSIGNED_DIRECTORY
 
 
 def note_recovery(one: UnopenedLog, opened: PartitionLog) -> None:
-    """Brings an opened log to its offsets in the checkpoints, and logs lost records.
-
-    A log that ends below its high watermark counts as a log that lost records.
-    """
+    """Brings an opened log to its offsets in the checkpoints. One that ends below its high watermark counts as having lost records."""
     opened.cleaned_to = min(one.offsets.cleaned_to, opened.log_end_offset)
     if one.offsets.high_watermark > opened.log_end_offset:
         log.warning(

@@ -114,10 +114,7 @@ class LogMaintenance:
         self._collect(everything=True)
 
     def _collect(self, *, everything: bool) -> None:
-        """Makes the checkpoint files in slices (`everything`: not only the high watermarks), then writes them.
-
-        Requests during that time are done afterwards.
-        """
+        """Makes the checkpoint files in slices, then writes them; `everything`: not only the high watermarks."""
         self._wanted = self._wanted or everything
         self._collect_again = True
         if self._collecting:

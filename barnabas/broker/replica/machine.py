@@ -47,12 +47,8 @@ class Replica:
     log_start ≤ last_stable_offset ≤ high_watermark ≤ log_end; the high watermark never goes back, unless a follower must truncate its log
     below it (after an unclean election); callbacks of `when_committed` run in the order of their offsets.
 
-    Args:
-        request_sync: requests a sync of this replica's log; `on_synced` reports the durable offset.
-        propose: sends a proposal to the controller; `on_isr_answer` reports the answer.
-        on_io_error: called with the I/O error that took this replica offline.
-        followed_since_ms: `Lifecycle.followed_since_ms`.
-        in_sync: the ISR with its rules; a sole replica needs none.
+    `request_sync` leads to `on_synced`, `propose` to `on_isr_answer`; `on_io_error` gets the error that took this replica offline;
+    `followed_since_ms` is of `Lifecycle`; a sole replica needs no `in_sync`.
     """
 
     __slots__ = (
@@ -134,7 +130,7 @@ class Replica:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The in-sync replicas at the controller."""
+        """At the controller."""
         return self.in_sync.committed
 
     @property
@@ -312,7 +308,6 @@ class Replica:
             self._waiters.add(next_offset, done)
 
     def on_synced(self, next_offset: int) -> None:
-        """Everything below `next_offset` is durable."""
         self.durability.on_synced(next_offset)
         self._advance()
         self.durability.release()
@@ -394,10 +389,7 @@ class Replica:
         return self.log.epochs.latest_epoch
 
     def when_durable(self, next_offset: int, done: Done[None]) -> None:
-        """Calls `done(None)` once this replica's own part below `next_offset` may be acknowledged: at once, or after the flush.
-
-        `done(error)` if the flush that the topic demands fails.
-        """
+        """Calls `done(None)` once its own part below `next_offset` may be acknowledged: at once, or after the flush that the topic demands."""
         if self.failed:
             done(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
         else:
@@ -455,8 +447,8 @@ class Replica:
     def check_leads(self, *, by_followers: bool = True) -> None:
         """Checks that this node leads, and that no acknowledgement is lost if the controller has fenced it meanwhile.
 
-        Raises BrokerError(NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR); refuses waiting requests first. `by_followers`: as in
-        `_may_be_replaced`.
+        `by_followers` as in `_may_be_replaced`. Raises BrokerError(NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR); refuses waiting requests
+        first.
         """
         if self.leader_id == self.node_id and not self._may_be_replaced(by_followers=by_followers):
             return

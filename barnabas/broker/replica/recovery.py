@@ -102,7 +102,6 @@ class UnopenedLog:
         self.offsets = NO_OFFSETS
 
     def close(self) -> None:
-        """Ends an opening in progress; closes its files."""
         if self.steps is not None:
             self.steps.close()
             self.steps = None
@@ -145,7 +144,6 @@ class LogRecovery:
         return self._total - len(self._unopened), self._total
 
     def add(self, logs: Iterable[UnopenedLog]) -> None:
-        """Adds logs to open, in this order."""
         for one in logs:
             key = one.topic_id, one.partition
             self._unopened[key] = one
@@ -184,7 +182,6 @@ class LogRecovery:
                 self.forget(*key)
 
     def stop(self) -> None:
-        """Opens nothing more."""
         self._stopped = True
         for one in self._unopened.values():
             one.close()
@@ -248,7 +245,6 @@ class LogRecovery:
         await asyncio.sleep(0)
 
     def _next(self) -> TopicIdPartition | None:
-        """The log to continue with."""
         for key in self._wanted:
             if self._is_due(key):
                 return key
@@ -366,7 +362,6 @@ class LogRecovery:
             log.info("Log is recovered: folder=%s duration_ms=%d", one.folder, duration_ms)
 
     def _tell_progress(self, *, at_once: bool = False) -> None:
-        """Logs the progress of slow logs."""
         if self._planned_bytes <= LIGHT_BYTES:
             return
         now_ms = self._reactor.clock.monotonic_ms()

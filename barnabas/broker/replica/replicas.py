@@ -164,10 +164,7 @@ class Replicas:
     # -- start
 
     async def load(self, image: MetadataImage) -> None:
-        """Opens the logs of this node's partitions in the image, those that need much reading later; sets other folders aside.
-
-        Raises OSError: a disk failed that the node needs.
-        """
+        """Opens the logs of this node's partitions, those that need much reading later; sets other folders aside. Raises OSError."""
         self._folders.find(image)
         self._image = image
         self._names.update((topic.topic_id, topic.name) for topic in image.topics_by_name.values())
@@ -216,21 +213,16 @@ class Replicas:
     # -- close
 
     def close(self, broker_epoch: int) -> None:
-        """Closes every directory; writes the clean-shutdown file to those without offline partitions.
-
-        Raises OSError: the disk of the first directory failed.
-        """
+        """As `LogFolders.close`."""
         self._recovery.stop()
         self._folders.close(broker_epoch)
 
     def abandon(self) -> None:
-        """Opens no more logs: the node ends at once."""
         self._recovery.stop()
 
     # -- directories
 
     def on_directory_failed(self, directory: LogDirectory) -> list[LeadershipChange]:
-        """Takes every replica in the directory offline."""
         self._recovery.forget_directory(directory)
         for replica in directory.replicas:
             replica.log.saved.drop()
@@ -248,7 +240,6 @@ class Replicas:
             home.fail(error)
 
     def on_refused(self, replica: Replica | None, code: ErrorCode, records: Buffer | Inspection) -> None:
-        """Counts a refused batch of a producer."""
         self.fenced_batches += code is ErrorCode.INVALID_PRODUCER_EPOCH
         if replica is not None and replica.traffic is not None:
             replica.traffic.on_refusal(code, records)
@@ -291,7 +282,6 @@ class Replicas:
         )
 
     def _follow(self, topic: TopicImage, numbers: Iterable[int]) -> Work:
-        """Brings some partitions of a topic to the state in the present image."""
         config = None
         for number in numbers:
             partition = topic.partitions[number]
@@ -423,7 +413,6 @@ class Replicas:
             self.traffic.forget(topic.name)
 
     def _discard(self, replica: Replica) -> None:
-        """This node no longer holds the partition: removes its folder later."""
         led = replica.is_leader
         self._fetchers.unfollow(replica)
         self._by_topic.get(replica.topic, {}).pop(replica.partition, None)
@@ -435,7 +424,6 @@ class Replicas:
             self._elected([LeadershipChange(replica.topic, replica.partition, replica.leader_epoch, False)])
 
     def _discard_unopened(self, topic: TopicImage, number: int) -> None:
-        """For a partition whose log was not opened yet."""
         one = self._recovery.forget(topic.topic_id, number)
         if one is not None:
             directory, folder = one.directory, one.folder

@@ -26,11 +26,9 @@ class SequenceGaps:
         self._until_ms = -1
 
     def note(self) -> None:
-        """A batch was refused now for a passing reason."""
         self._until_ms = self._clock.monotonic_ms() + GAP_MS
 
     def error_for(self, error: BrokerError) -> BrokerError:
-        """The client's error for its batch."""
         if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._clock.monotonic_ms() < self._until_ms:
             return BrokerError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{error.message}; earlier batches may have been refused"

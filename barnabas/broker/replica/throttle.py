@@ -19,12 +19,8 @@ def is_throttled(named: frozenset[str], partition: int, broker_id: int) -> bool:
 class ReplicationQuota:
     """A measured and limited rate of bytes (ReplicationQuotaManager, Kafka's SimpleRate).
 
-    Checked before a fetch, not during it: one fetch may exceed it, and the next waits.
-
-    Args:
-        bound: returns the limit in bytes a second; called at each use.
-        window_ms: length of a sample (replication.quota.window.size.seconds).
-        samples_max: how many samples count (replication.quota.window.num).
+    Checked before a fetch, not during it: one fetch may exceed it, and the next waits. `bound` returns the limit in bytes a second. The
+    last `samples_max` samples count (replication.quota.window.num), each `window_ms` long (replication.quota.window.size.seconds).
     """
 
     def __init__(self, bound: Callable[[], int], *, window_ms: int = 1_000, samples_max: int = 11) -> None:

@@ -55,7 +55,6 @@ class TopicTraffic:
         self.replication_bytes_out = 0  # sent to followers
 
     def on_append(self, info: AppendInfo) -> None:
-        """Counts an appended or repeated batch."""
         base_offset, last_offset, _, _, duplicate, _, size_bytes, _ = info
         self.produce_requests += 1
         if not duplicate:
@@ -110,7 +109,6 @@ class Traffic:
         return found
 
     def forget(self, topic: str) -> None:
-        """The topic is deleted: its counts remain in the sums."""
         found = self.topics.pop(topic, None)
         if found is not None:
             self._gone.add(found)

@@ -1,12 +1,4 @@
-"""Reactor: what every shell of a node needs from the process: clock, rng, scope, `soon`, `call_later`, the next turn, `fatal`.
-
-`client_time` is the same clock with the same timers, unless the node was given another clock for what it measures for
-clients. `soon` runs them at the end of the present wake-up, `call_later` at their deadline, `next_turn` in the next
-turn of the loop, after everything that has arrived by then.
-
-An InvariantViolated from a callback is fatal; any other exception is logged and changes nothing else. The reactor holds no parts of
-the node: a shell that needs one takes it as an argument.
-"""
+"""Reactor: the process services of a node's shells: clock, random numbers, scope, callbacks, `fatal`."""
 
 from __future__ import annotations
 
@@ -27,43 +19,34 @@ SOON_PASSES_MAX: Final = 10_000  # callbacks run in one wake-up before the loop 
 
 
 def stall_ms(clock: Clock, deadline_ms: int) -> int:
-    """How late the timer of `deadline_ms` is by the clock, if that is more than any work takes; else 0."""
+    """Delay of the timer of `deadline_ms` by the clock, if that is more than any work takes; else 0."""
     late_ms = clock.monotonic_ms() - deadline_ms
     return late_ms if late_ms > STALL_MS else 0
 
 
 class ClientTime:
-    """The clock and timers of what a broker measures for clients: sessions and rebalances of groups, timeouts of transactions.
+    """Clock and timers of client timeouts: sessions and rebalances of groups, timeouts of transactions.
 
-    A test kit moves this clock forward; what nodes measure of each other keeps the time of the machine.
-
-    Attributes:
-        clock: wall clock and monotonic clock.
-        timers: deadlines by that clock.
+    A test kit moves this clock forward; timeouts between nodes keep the time of the machine.
     """
 
     def __init__(self, clock: Clock, timers: Timers) -> None:
-        self.clock = clock
-        self.timers = timers
+        self.clock = clock  # wall clock and monotonic clock
+        self.timers = timers  # deadlines by that clock
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Runs the callback after `delay_ms`; `cancel` of the returned timer prevents it."""
+        """As `Reactor.call_later`."""
         return self.timers.call_later(delay_ms, callback)
 
     def stall_ms(self, deadline_ms: int) -> int:
-        """How long the process was suspended when the timer of `deadline_ms` (monotonic) had to run; 0 if it was not."""
+        """As `Reactor.stall_ms`."""
         return stall_ms(self.clock, deadline_ms)
 
 
 class Reactor:
-    """Clock, random numbers, scope and callbacks of one node. The module docstring describes them.
+    """Clock, random numbers, scope and callbacks of one node.
 
-    Attributes:
-        clock: wall clock and monotonic clock.
-        client_time: clock and timers of what is measured for clients.
-        rng: the source of random numbers and uuids.
-        scope: the tasks of the node.
-        failure: the error that stopped the node, else None.
+    InvariantViolated from a callback is fatal; any other exception is logged and changes nothing else.
     """
 
     def __init__(
@@ -77,15 +60,12 @@ class Reactor:
     ) -> None:
         """Constructs the reactor without an event loop; `attach` sets it.
 
-        Args:
-            name: name of the scope in messages.
-            on_fatal: called once, with the first error passed to `fatal`.
-            client_clock: the clock of `client_time`; None for `clock`.
+        `on_fatal` gets the first error passed to `fatal`. `client_clock` is that of `client_time`, by default `clock`.
         """
-        self.clock = clock
-        self.rng = rng
-        self.scope = Scope(name, on_crash=self.fatal)
-        self.failure: BaseException | None = None
+        self.clock = clock  # wall clock and monotonic clock
+        self.rng = rng  # random numbers and uuids
+        self.scope = Scope(name, on_crash=self.fatal)  # the tasks of the node
+        self.failure: BaseException | None = None  # the error that stopped the node, else None
         self._killed = False
         self._on_fatal = on_fatal
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -99,7 +79,6 @@ class Reactor:
         )
 
     def attach(self) -> None:
-        """Uses the running loop from now on."""
         self._loop = asyncio.get_running_loop()
 
     def soon(self, callback: Callable[[], None]) -> None:
@@ -118,7 +97,7 @@ class Reactor:
         return stall_ms(self.clock, deadline_ms)
 
     def next_turn(self, callback: Callable[[], None]) -> None:
-        """Runs the callback in the next turn of the loop."""
+        """Runs the callback in the next turn of the loop, after everything that has arrived by then."""
         (self._loop or asyncio.get_running_loop()).call_soon(callback)
 
     def run_beside(

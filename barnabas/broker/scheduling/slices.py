@@ -1,18 +1,4 @@
-"""Slices: runs all long work of a node, one slice in each turn of the loop. `barnabas/work.py` states the rule.
-
-All work takes turns: each turn of the loop runs one slice of the work that has waited longest. Work in a `Line` waits until fewer than
-`at_once` others of the line are in progress, because each holds much memory. A line runs its work in the order of arrival.
-
-Requests that need less than a slice are served at once. Slices counts what they take in the present turn, so that many of them do not
-make it long: after TURN_UNITS_MAX what can wait begins in a later turn. Small requests are counted only if many connections send some in
-one turn (`count_arrivals`). Requests of logins have LOGINS_PER_TURN places in each turn for themselves: clients that have logged in never
-wait behind them.
-
-During long work the owner stops the cyclic garbage collector (`on_busy`, `on_idle`): one collection over the objects of a large
-request takes longer than many slices.
-
-Invariants: `_turn` runs one slice; either `done` or `failed` is called, once, and neither after `cancel` or `close`.
-"""
+"""Slices: runs all long work of a node, one slice in each turn of the loop. `barnabas/work.py` states the rule."""
 
 from __future__ import annotations
 
@@ -33,7 +19,7 @@ SEARCHES_AT_ONCE: Final = 1  # in decompressed batches: takes up to DECOMPRESSED
 LOADS_AT_ONCE: Final = 2  # of coordinator shards: the first ones serve before the last one begins
 
 TURN_UNITS_MAX: Final = 400  # of all requests that are served at once in one turn: 4 ms
-LOGINS_PER_TURN: Final = 8  # connections whose next step of a login is served in one turn: 1 ms
+LOGINS_PER_TURN: Final = 8  # connections with a login step in one turn: 1 ms
 ARRIVALS_COUNTED: Final = 32  # a power of two: counting each read would cost each small request a callback
 UNITS_PER_ARRIVAL: Final = 3  # a small request: 30 microseconds
 COSTS_PER_UNIT: Final = 20  # of a batch (`AppendInfo.cost`)
@@ -67,7 +53,7 @@ def in_thread(call: Callable[[], None]) -> Steps[None]:
 
 
 def advance(work: Steps[T]) -> WorkResult[T] | Steps[T]:
-    """Runs one slice; returns what is left of the work. Raises what the work raises."""
+    """Runs one slice; returns the result or the rest of the work. Raises what the work raises."""
     ended = _run_slice(work)
     if ended is None:
         return work
@@ -101,7 +87,7 @@ def _after(call: Callable[[], None], work: Steps[T]) -> Steps[T]:
 
 
 class Line:
-    """Work of one kind, of which a bounded number is in progress."""
+    """Work of one kind, of which a bounded number is in progress, in order of arrival: each holds much memory."""
 
     __slots__ = ("at_once", "running", "waiting")
 
@@ -132,7 +118,7 @@ class Slice:
             work.close()
 
     def end(self) -> tuple[Callable[[Any], None], Callable[[BaseException], None]]:
-        """Forgets work and callbacks, because their owner keeps this object: together they would be a cycle. Returns the callbacks."""
+        """Drops work and callbacks, which would form a cycle with this object of their owner. Returns the callbacks."""
         callbacks = self.done, self.failed
         self.work, self.done, self.failed = None, _nothing, _nothing
         return callbacks
@@ -154,22 +140,13 @@ def _running(work: Work) -> bool:
 
 
 class Slices:
-    """All long work of a node. The module docstring describes it.
+    """All long work of a node. Each turn of the loop runs one slice of the work that has waited longest.
 
-    Args:
-        next_turn: calls back in the next turn of the loop, after everything that has arrived by then.
-        fatal: gets the InvariantViolated of a callback.
-        in_thread: runs C code; without it, C code runs in place.
-        on_busy: called when long work begins and there was none.
-        on_idle: called when no long work is left.
-
-    Attributes:
-        requests: the line of large requests, from their decoding on.
-        inspections: the line of long batches that are produced.
-        searches: the line of work without a line, from its first C code on.
-        loads: the line of coordinator shards.
-        arrivals: reads of connections that brought requests, so far. Their reader calls `count_arrivals` after each ARRIVALS_COUNTED.
-        turn_is_over: whether requests have taken enough of the present turn: what can wait begins in a later one.
+    Requests below a slice are served at once until the turn has TURN_UNITS_MAX; then deferrable work begins in a later turn. Logins have
+    their own LOGINS_PER_TURN places in each turn: logged-in clients never wait behind them. `on_busy` and `on_idle` stop the cyclic garbage
+    collector during long work: one collection over a large request takes longer than many slices. Either `done` or `failed` of work is
+    called, once, and neither after `cancel` or `close`. `fatal` gets the InvariantViolated of a callback. Without `in_thread` C code runs
+    in place.
     """
 
     def __init__(
@@ -186,10 +163,10 @@ class Slices:
         self._next_turn = next_turn
         self._fatal = fatal
         self.in_thread = in_thread or self._in_place
-        self.requests = Line(LARGE_REQUESTS_AT_ONCE)
-        self.inspections = Line(INSPECTIONS_AT_ONCE)
-        self.searches = Line(SEARCHES_AT_ONCE)
-        self.loads = Line(LOADS_AT_ONCE)
+        self.requests = Line(LARGE_REQUESTS_AT_ONCE)  # large requests, from their decoding on
+        self.inspections = Line(INSPECTIONS_AT_ONCE)  # long produced batches
+        self.searches = Line(SEARCHES_AT_ONCE)  # work without a line, from its first C code on
+        self.loads = Line(LOADS_AT_ONCE)  # coordinator shards
         self._active: deque[Slice] = deque()
         self._threaded: dict[Slice, None] = {}  # whose C code runs in a thread
         self._due = False
@@ -199,12 +176,11 @@ class Slices:
         self._later: deque[Callable[[], None]] = deque()
         self._logins: deque[Callable[[], None]] = deque()
         self._many_arrived = False  # at least ARRIVALS_COUNTED in the present turn
-        self.arrivals = 0
-        self.turn_is_over = False
+        self.arrivals = 0  # reads with requests, so far; the reader calls `count_arrivals` after each ARRIVALS_COUNTED
+        self.turn_is_over = False  # requests have used the present turn: deferrable work begins in a later one
 
     @property
     def busy(self) -> bool:
-        """Whether long work is in progress."""
         return self._holding
 
     def start(
@@ -217,10 +193,7 @@ class Slices:
     ) -> Slice:
         """Runs `work` to its end, from the next turn on.
 
-        Args:
-            done: called with the result of `work`.
-            failed: called with an exception of `work`; then nothing else is called.
-            line: in which the work waits for its turn to begin; None: it begins at once, because it holds its memory already.
+        `failed` gets an exception of `work`. Without `line` it begins at once, because it holds its memory already.
         """
         made = Slice(work, done, failed, line)
         if self._closed:
@@ -243,7 +216,6 @@ class Slices:
         return made
 
     def close(self) -> None:
-        """The node stops: no work continues or begins."""
         self._closed = True
         for each in (*self._active, *self._threaded):
             each.cancel()
@@ -257,7 +229,7 @@ class Slices:
         self._logins.clear()
         self._rest()
 
-    # -- what is served at once
+    # -- immediate work
 
     def run(
         self,
@@ -283,7 +255,7 @@ class Slices:
         return self.start(rest, done, failed, line=line)
 
     def count(self, units: int) -> None:
-        """Counts units of work that the present turn has done at once."""
+        """Counts work that the present turn has done at once."""
         if units > 0 and not self._closed:
             if not self._spent:
                 self._next_turn(self._on_next_turn)
@@ -296,7 +268,7 @@ class Slices:
         self.count(-(-cost // COSTS_PER_UNIT))
 
     def count_arrivals(self) -> None:
-        """ARRIVALS_COUNTED reads have brought requests. They count if as many others came before them in the present turn."""
+        """After ARRIVALS_COUNTED reads with requests; they count if as many others came before them in the present turn."""
         if self._many_arrived:
             self.count(ARRIVALS_COUNTED * UNITS_PER_ARRIVAL)
         else:
@@ -307,19 +279,19 @@ class Slices:
         self._many_arrived = False
 
     def later(self, callback: Callable[[], None]) -> None:
-        """Calls back in the first turn that has time for it, after those that asked before. The callback counts what it does."""
+        """Calls back in the first turn that has time for it, in order. The callback counts its work."""
         if not self._closed:
             self._later.append(callback)
             self._want_turn()
 
     def later_for_login(self, callback: Callable[[], None]) -> None:
-        """Calls back in the first turn that has one of its LOGINS_PER_TURN places left, after the callbacks of `later`."""
+        """Calls back in the first turn with one of its LOGINS_PER_TURN places left, after the callbacks of `later`."""
         if not self._closed:
             self._logins.append(callback)
             self._want_turn()
 
     def _on_next_turn(self) -> None:
-        if not self._due:  # else `_turn` begins the turn, so that what has waited finds time in it
+        if not self._due:  # else `_turn` begins the turn, so that waiting work finds time in it
             self._begin_turn()
 
     def _begin_turn(self) -> None:
@@ -362,7 +334,7 @@ class Slices:
             self._on_idle()
 
     def _turn(self) -> None:
-        """Runs one slice of the work that has waited longest, then the callbacks that the turn has time for, before the requests of this turn."""
+        """Runs one slice of the longest waiting work, then deferred callbacks in their time, before the requests of this turn."""
         self._due = False
         self._begin_turn()
         while self._active and self._active[0].work is None:
@@ -403,7 +375,7 @@ class Slices:
             self._run_c_code(piece, work, ended)
 
     def _run_c_code(self, piece: Slice, work: Work, call: Callable[[], None]) -> None:
-        """Runs the C code of work, which waits for its turn to hold the memory that the C code takes."""
+        """Runs the C code of work, after a wait for the memory that the C code takes."""
         if piece.line is None:
             line = piece.line = self.searches
             if line.running >= line.at_once:
@@ -420,7 +392,6 @@ class Slices:
         done(None)
 
     def _resume(self, piece: Slice, error: Exception | None) -> None:
-        """The C code of the work has ended."""
         if self._closed:
             return
         del self._threaded[piece]

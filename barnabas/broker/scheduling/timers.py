@@ -1,11 +1,4 @@
-"""Timers: deadlines of all waiting requests and tasks of a broker, behind one timer of the loop.
-
-A callback that a callback arms with a delay of 0 runs in a later turn, so a chain of them does not hold up the loop.
-
-A waiting request (acks=all, fetch min bytes, a join) is an entry with a threshold, kept by its owner, and a deadline, kept here.
-Most entries are cancelled long before their deadline: an entry in a heap costs a tenth of a loop timer,
-and cancelled entries are removed when they are the majority.
-"""
+"""Timers: deadlines of all waiting requests and tasks of a broker, behind one timer of the loop."""
 
 from __future__ import annotations
 
@@ -24,11 +17,9 @@ CALLS_PER_TURN = 128  # of callbacks whose deadline has passed: 4 ms if each ans
 
 
 class LoopTimer(Protocol):
-    """What `loop.call_later` returns."""
+    """Result of `loop.call_later`."""
 
-    def cancel(self) -> None:
-        """Prevents the call."""
-        ...
+    def cancel(self) -> None: ...
 
 
 class Timer:
@@ -49,12 +40,11 @@ class Timer:
 
 
 class Timers:
-    """All deadlines of a node.
+    """All deadlines of a node. Most are cancelled early: a heap entry costs a tenth of a loop timer.
 
-    Args:
-        clock: `monotonic_ms` is read at every `call_later` and when the loop's timer fires.
-        call_later: arms the loop's timer: (delay in seconds, callback).
-        on_broken: called when a callback raised InvariantViolated; other exceptions are logged here and end nothing.
+    Cancelled entries are removed when they are the majority. A callback armed by a callback with a delay of 0 runs in a later turn, so a
+    chain of them does not block the loop. `call_later` arms the loop's timer: (delay in seconds, callback). `on_broken` gets the
+    InvariantViolated of a callback; other exceptions are logged here and end nothing.
     """
 
     __slots__ = ("_armed", "_armed_for", "_call_later", "_cancelled", "_clock", "_heap", "_on_broken", "_sequence")
@@ -97,7 +87,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def on_clock_moved(self) -> None:
-        """The clock was moved forward: what is due is called from the next turn of the loop on."""
+        """The clock was moved forward: due callbacks run from the next turn of the loop on."""
         deadline_ms = self.next_ms
         if deadline_ms is not None:
             self._arm(deadline_ms)

@@ -39,17 +39,13 @@ class Committer:
 
 
 def check_missing(committer: Committer) -> None:
-    """Only clients without membership may commit for a missing group. Raises BrokerError(ILLEGAL_GENERATION); from OffsetCommit 9 on GROUP_ID_NOT_FOUND."""
+    """Only clients without membership may commit: else ILLEGAL_GENERATION, from OffsetCommit 9 on GROUP_ID_NOT_FOUND."""
     if committer.generation >= 0:
         has_code = committer.version is not None and committer.version >= MEMBER_EPOCH_VERSION
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND if has_code else ErrorCode.ILLEGAL_GENERATION)
 
 
 def check_classic(group: ClassicGroup, committer: Committer) -> None:
-    """The member must be in the current generation.
-
-    Raises BrokerError(ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS).
-    """
     if committer.generation < 0 and group.state is GroupState.EMPTY:
         return
     if not committer.names_a_member:

@@ -48,7 +48,6 @@ class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
     # -- members of the classic protocol -------------------------------------------------------------------------------
 
     def join(self, call: JoinCall, at: At, effects: Effects) -> None:
-        """A client that joins a group without members makes it a classic group."""
         if self.is_empty:
             join_new_group(self._tables, call, at, effects, self._group)
             return

@@ -102,7 +102,6 @@ class GroupCoordinator:
     # -- start, stop, leadership ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the expiry of offsets, every `offsets.retention.check.interval.ms`."""
         self._arm_retention()
 
     def stop(self) -> None:
@@ -115,7 +114,6 @@ class GroupCoordinator:
         self.host.close()
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """Loads the shard of a partition of `__consumer_offsets`."""
         self._late_markers[partition] = []
         self.host.on_elected(partition, leader_epoch)
 
@@ -204,15 +202,12 @@ class GroupCoordinator:
         return self.host.shard_for(group_id)[1]
 
     def join(self, call: JoinCall) -> None:
-        """Parks or answers the reply, with the errors of `shard_for` too."""
         self._decide_request(call.request.group_id, lambda shard, at: shard.join(call, at), call.reply)
 
     def sync(self, request: SyncGroupRequest, reply: Responder) -> None:
-        """Parks or answers the reply, with the errors of `shard_for` too."""
         self._decide_request(request.group_id, lambda shard, at: shard.sync(request, reply, at), reply)
 
     def consumer_heartbeat(self, call: HeartbeatCall) -> None:
-        """Answers the reply, with the errors of `shard_for` too."""
         group_id = call.request.group_id
         self._decide_request(group_id, lambda shard, at: shard.consumer_heartbeat(call, at), call.reply)
         try:
@@ -249,10 +244,7 @@ class GroupCoordinator:
         )
 
     def write(self, group_id: str, decide: Callable[[GroupShard, At], Decision[A, AnyRecord]], done: Done[A]) -> None:
-        """Writes a decision about offsets or deletion, or reads after everything written before.
-
-        `done` gets the answer of the decision, or the errors of `shard_for` and `ShardHost.write`.
-        """
+        """Writes a decision about offsets or deletion, or reads after everything written before; errors of `shard_for` and `ShardHost.write`."""
         try:
             partition = self.host.partition_of(group_id)
             # Otherwise an offset could be older than what another coordinator has written.
@@ -279,7 +271,6 @@ class GroupCoordinator:
         reply: Responder | None,
         then: Done[None] | None = None,
     ) -> None:
-        """Refuses the request if the group's partition is unknown."""
         try:
             partition = self.host.partition_of(group_id)
         except BrokerError as error:
@@ -400,10 +391,7 @@ class GroupCoordinator:
         self._expiry = self._slices.start(self._expire(), lambda _: self._arm_retention(), self._reactor.fatal)
 
     def expire_offsets(self, done: Callable[[], None], keep: Container[str] = ()) -> None:
-        """Deletes expired offsets now, in slices, and empty groups without offsets, except those of `keep`.
-
-        `done` is called when the tombstones are written, committed or not.
-        """
+        """Deletes expired offsets and groups without members and offsets, except `keep`; `done` when the tombstones are written."""
         self._slices.start(self._expire(keep), lambda _: done(), self._reactor.fatal)
 
     def _expire(self, keep: Container[str] = ()) -> Work:

@@ -21,9 +21,7 @@ class Responder(Protocol):
 
     def send(self, response: Any) -> None: ...
 
-    def refuse(self, code: ErrorCode) -> None:
-        """Sends a response with an error code alone."""
-        ...
+    def refuse(self, code: ErrorCode) -> None: ...
 
 
 class At(NamedTuple):

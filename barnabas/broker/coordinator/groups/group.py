@@ -26,22 +26,12 @@ class Group(Protocol):
 
     # -- membership
 
-    def join(self, call: JoinCall, at: At, effects: Effects) -> None:
-        """Parks a JoinGroup or answers it; refusals are answers, too."""
-        ...
+    def join(self, call: JoinCall, at: At, effects: Effects) -> None: ...
 
-    def sync(self, request: SyncGroupRequest, reply: Responder, at: At, effects: Effects) -> None:
-        """Parks a SyncGroup or answers it.
-
-        Raises BrokerError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS).
-        """
-        ...
+    def sync(self, request: SyncGroupRequest, reply: Responder, at: At, effects: Effects) -> None: ...
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, at: At) -> None:
-        """Extends the session of a classic member. REBALANCE_IN_PROGRESS: the session is extended and the member must join again.
-
-        Raises BrokerError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS).
-        """
+        """Extends the session of a classic member; raises as `ClassicProtocol.heartbeat`."""
         ...
 
     def leave(self, members: Sequence[MemberIdentity], at: At, effects: Effects) -> list[MemberResponse]:
@@ -70,9 +60,7 @@ class Group(Protocol):
         """Returns whether `remove_members` must be called for the member of the passed deadline."""
         ...
 
-    def remove_members(self, member_ids: tuple[str, ...], at: At, effects: Effects) -> None:
-        """Removes members whose deadlines have passed."""
-        ...
+    def remove_members(self, member_ids: tuple[str, ...], at: At, effects: Effects) -> None: ...
 
     # -- offsets
 
@@ -97,9 +85,7 @@ class Group(Protocol):
     # -- deletion
 
     @property
-    def is_empty(self) -> bool:
-        """Whether the group has no members."""
-        ...
+    def is_empty(self) -> bool: ...
 
     def check_delete(self) -> None:
         """Raises BrokerError(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""

@@ -100,10 +100,7 @@ def _members(group: ClassicGroup, topics: Topics) -> list[ConsumerMember]:
 def rest_to_downgrade(
     group: ConsumerGroup, gone: list[ConsumerMember], settings: ConsumerSettings, classic_size_max: int
 ) -> list[ConsumerMember]:
-    """The remaining members if the last consumer protocol members leave (`gone`) and the group becomes a classic group, else none.
-
-    Ends at the first member of the consumer protocol.
-    """
+    """The remaining members if the last consumer protocol members leave (`gone`) and the group becomes a classic group, else none."""
     gone_ids = {member.member_id for member in gone}
     if not settings.downgrades or all(member.is_classic for member in gone):
         return []

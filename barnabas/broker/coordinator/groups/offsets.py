@@ -39,7 +39,6 @@ class OffsetStore:
         return None if entry is None else entry[1]
 
     def of_partitions(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[CommittedOffset | None]:
-        """In the order of `partitions`."""
         found = self._committed.get(group_id, {}).get(topic)
         if not found:
             return [None] * len(partitions)
@@ -57,7 +56,6 @@ class OffsetStore:
         }
 
     def groups(self) -> Iterable[str]:
-        """With committed offsets."""
         return self._committed
 
     def of_group(self, group_id: str) -> list[tuple[str, Mapping[int, tuple[int, CommittedOffset]]]]:
@@ -78,7 +76,6 @@ class OffsetStore:
         return list(self._open.get(group_id, ()))
 
     def has_any(self, group_id: str) -> bool:
-        """Whether the group has an offset, committed or pending."""
         return group_id in self._committed or group_id in self._open
 
     @property

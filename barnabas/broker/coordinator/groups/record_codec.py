@@ -34,7 +34,6 @@ _CONSUMER_KINDS = {int(kind): kind for kind in Kind}
 
 
 def encode_record(record: AnyRecord) -> tuple[bytes, bytes | None]:
-    """The value of a tombstone is None."""
     if isinstance(record, ConsumerRecord):
         return encode_consumer_record(record)
     if isinstance(record, OffsetRecord):

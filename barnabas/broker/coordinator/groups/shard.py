@@ -48,9 +48,7 @@ log = logger("kafka.coordinator.group")
 class GroupShardOwner(Environment, Protocol):
     """The coordinator of a shard."""
 
-    def on_shard_active(self, partition: int, shard: GroupShard) -> None:
-        """The shard is loaded."""
-        ...
+    def on_shard_active(self, partition: int, shard: GroupShard) -> None: ...
 
     def on_shard_resigned(self, partition: int, replies: list[Responder]) -> None:
         """The leadership of the shard is lost; `replies` are parked requests."""
@@ -126,7 +124,6 @@ class GroupShard:
         return effects.decision()
 
     def sync(self, request: SyncGroupRequest, reply: Responder, at: At) -> GroupDecision:
-        """A refusal is an answer, too."""
         effects = Effects()
         try:
             self.group(request.group_id).sync(request, reply, at, effects)
@@ -135,7 +132,6 @@ class GroupShard:
         return effects.decision()
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int, at: At) -> None:
-        """Writes nothing; raises as `Group.heartbeat`."""
         self.group(group_id).heartbeat(member_id, group_instance_id, generation, at)
 
     def leave(self, request: LeaveGroupRequest, at: At) -> Decision[tuple[LeaveGroupResponse, Effects], AnyRecord]:
@@ -145,7 +141,6 @@ class GroupShard:
         return Decision((LeaveGroupResponse(members=members), effects), effects.records)
 
     def consumer_heartbeat(self, call: HeartbeatCall, at: At) -> GroupDecision:
-        """A refusal is an answer, too."""
         effects = Effects()
         try:
             response = self.group(call.request.group_id).consumer_heartbeat(call, at, effects)
@@ -156,7 +151,6 @@ class GroupShard:
         return effects.decision()
 
     def store_resolved(self, group_id: str, found: dict[str, ResolvedRegex]) -> GroupDecision:
-        """Stores the topics that regular expressions of a consumer group match."""
         records: list[ConsumerRecord] = []
         group = self.tables.consumer.get(group_id)
         if group is not None:
@@ -196,7 +190,6 @@ class GroupShard:
         return self.tables.deadlines.earliest_ms()
 
     def on_time(self, at: At) -> GroupDecision:
-        """Acts on all passed deadlines."""
         effects = Effects()
         overdue: dict[str, dict[str, None]] = {}  # members to remove; of one group together
         while (key := self.tables.deadlines.pop(at.monotonic_ms)) is not None:
@@ -209,10 +202,7 @@ class GroupShard:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def expired(self, at: At, keep: Container[str] = ()) -> Iterator[tuple[int, Sequence[AnyRecord]]]:
-        """Expired offsets, and groups without members and other offsets, except the groups of `keep`.
-
-        Yields the number of checked offsets, and tombstones to be staged before the next step.
-        """
+        """Yields the number of checked offsets, and tombstones of offsets and empty groups, to be staged before the next step."""
         retention_ms = self.tables.settings.offsets_retention_ms
         for group in self.groups():
             present = partial(self.group, group.group_id)
@@ -222,7 +212,7 @@ class GroupShard:
                 yield 1, group.tombstones()
 
     def offset_tombstone(self, group_id: str, topic: str, partition: int) -> OffsetRecord | None:
-        """The tombstone of an offset, committed or pending; None if there is no offset."""
+        """None if there is no offset, committed or pending."""
         known = self.offsets.get(group_id, topic, partition) is not None
         if known or self.offsets.is_pending(group_id, topic, partition):
             return OffsetRecord(group_id, topic, partition, None)

@@ -13,22 +13,16 @@ class Topics(Protocol):
     """The topics of the cluster as this node knows them."""
 
     @property
-    def offset(self) -> int:
-        """Metadata offset of the last change."""
-        ...
+    def offset(self) -> int: ...
 
     @property
     def topics_by_name(self) -> Mapping[str, Any]:
         """Every change of a topic makes a new mapping: compare by `is`."""
         ...
 
-    def topic_id(self, name: str) -> bytes | None:
-        """None if the topic does not exist."""
-        ...
+    def topic_id(self, name: str) -> bytes | None: ...
 
-    def topic_name(self, topic_id: bytes) -> str | None:
-        """None if the topic does not exist."""
-        ...
+    def topic_name(self, topic_id: bytes) -> str | None: ...
 
     def partition_count(self, name: str) -> int:
         """0 if the topic does not exist."""
@@ -42,8 +36,7 @@ def existing_names(names: Set[str], topics: Topics) -> Set[str]:
 def metadata_hash(names: set[str], topics: Topics) -> int:
     """Hash of id and number of partitions of the named topics (KIP-1101); 0 if none of them exists.
 
-    Kafka uses another hash function: a group that moves between Kafka and Barnabas gets one new group epoch, and all members keep their
-    partitions.
+    Kafka's hash is another one: a group that moves between Kafka and Barnabas gets a new group epoch, and members keep their partitions.
     """
     parts = [
         f"{name}:{topic_id.hex()}:{topics.partition_count(name)}"

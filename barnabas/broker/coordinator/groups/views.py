@@ -53,7 +53,6 @@ def describe_classic(shard: GroupShard, group_id: str) -> DescribedGroup:
 
 
 def describe_consumers(shard: GroupShard, group_id: str) -> ConsumerGroupDescribedGroup:
-    """Raises BrokerError(GROUP_ID_NOT_FOUND)."""
     tables = shard.tables
     group = tables.consumer.get(group_id)
     if group is None:
@@ -92,7 +91,6 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> Con
 
 
 def _assignment(partitions: PartitionEpochs | Partitions, topics: Topics) -> DescribedAssignment:
-    """Without topics that do not exist."""
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=list(numbers))

@@ -34,7 +34,6 @@ class Deadlines(Generic[K]):
         return self._due.get(key)
 
     def set(self, key: K, deadline_ms: int) -> None:
-        """Sets or moves a deadline."""
         self._due[key] = deadline_ms
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:

@@ -54,9 +54,7 @@ class Shard(Protocol[R]):
         """Applies a record of the log while loading; -1, -1 if its batch is not transactional."""
         ...
 
-    def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
-        """Applies a transaction marker of the log while loading."""
-        ...
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None: ...
 
     def size(self) -> int:
         """Number of groups or transactional ids."""

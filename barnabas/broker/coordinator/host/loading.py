@@ -69,12 +69,7 @@ class _Entry(NamedTuple):
 
 
 def replay_log(shard: Replayed, replica: Replica, end_offset: int) -> Steps[None]:
-    """Replays the log of a replica up to `end_offset`, a slice in each step.
-
-    Raises:
-        BrokerError: CORRUPT_MESSAGE: a batch is damaged.
-        OSError: the disk failed.
-    """
+    """Replays the log of a replica up to `end_offset`, a slice in each step. Raises BrokerError(CORRUPT_MESSAGE), OSError."""
     offset = replica.log.log_start_offset
     while offset < end_offset:
         piece = replica.log.read(offset, LOAD_SLICE_BYTES, end_offset=end_offset)
@@ -146,7 +141,6 @@ class _Slice:
         yield from self._replay_waiting()
 
     def _batch(self, packed: Buffer, header: BatchHeader) -> Steps[None]:
-        """A batch of any kind."""
         body = yield from unpacked(header.compression, packed)
         for number, (_, records) in enumerate(record_slices(body, header)):
             if number:
@@ -173,7 +167,6 @@ class _Slice:
             self._plain[record.key] = entry
 
     def _control(self, record: Record, producer_id: int, producer_epoch: int) -> Steps[None]:
-        """Ignores control records other than markers."""
         kind = read_control(record).type
         if kind == CONTROL_COMMIT:
             self._commit(producer_id, producer_epoch)
@@ -191,7 +184,6 @@ class _Slice:
         self._shard.replay_marker(producer_id, producer_epoch, commit=True)
 
     def _replay_waiting(self) -> Steps[None]:
-        """In log order."""
         groups = [
             self._plain.values(),
             self._tombstones.values(),

@@ -251,10 +251,7 @@ class ShardHost(Generic[S]):
         return self._active(partition).leader_epoch
 
     def check_leads(self, partition: int) -> None:
-        """For reads, which have no append that would fail: raises as `shard`.
-
-        NOT_COORDINATOR also while this broker's session with the controller may be over.
-        """
+        """As `shard`, for reads, which have no append that would fail; also while this broker's session with the controller may be over."""
         self._active(partition)
         try:
             self._replicas.leader(self.topic, partition).check_leads()
@@ -267,11 +264,9 @@ class ShardHost(Generic[S]):
         return replica.log.config.max_message_bytes
 
     def is_here(self, partition: int) -> bool:
-        """Whether this node leads the partition, loaded or not."""
         return partition in self._partitions
 
     def active_shards(self) -> list[tuple[int, S]]:
-        """In partition order."""
         return [(p, part.shard) for p, part in sorted(self._partitions.items()) if part.phase is _Phase.ACTIVE]
 
     @property

@@ -95,7 +95,6 @@ class TransactionCoordinator:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the expiry of unused transactional ids."""
         self._expiry.start()
 
     def stop(self) -> None:
@@ -127,7 +126,6 @@ class TransactionCoordinator:
 
     @property
     def transaction_version(self) -> int:
-        """The finalized level of the feature transaction.version."""
         return self._current.image.feature("transaction.version")
 
     def _record_version(self) -> int:
@@ -171,13 +169,11 @@ class TransactionCoordinator:
     ) -> None:
         """A new id for an idempotent producer, or the next epoch of a transactional producer.
 
-        Args:
-            expected: identity of a producer that recovers from an error (KIP-360); None for a new producer.
-            two_phase: its transactions have no timeout (KIP-939).
-            keep_prepared: an ongoing transaction is handed over, not aborted (KIP-939); it is `kept` in the answer.
-            done: gets the identity, or INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (the former transaction is being ended),
-                PRODUCER_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit is disabled), UNSUPPORTED_VERSION, or the errors of
-                `ShardHost.shard`.
+        `expected` is the identity of a producer that recovers from an error (KIP-360), None for a new one. KIP-939: transactions of a
+        `two_phase` producer have no timeout; with `keep_prepared` an ongoing transaction is handed over, not aborted, and is `kept` in the
+        answer. `done` gets the identity, or INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (the former transaction
+        is being ended), PRODUCER_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit is disabled), UNSUPPORTED_VERSION, or
+        those of `ShardHost.shard`.
         """
         try:
             if transactional_id is None:
@@ -216,7 +212,6 @@ class TransactionCoordinator:
         done(error or TransactionAnswer(ProducerIdAndEpoch(self.producer_ids.take(), 0), None))
 
     def _checked_timeout(self, transactional_id: str, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> int:
-        """Timeout of the producer's transactions in ms; raises for invalid parameters."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         if two_phase:
@@ -239,13 +234,10 @@ class TransactionCoordinator:
         done: Done[None],
         waiter: Waiter | None = None,
     ) -> None:
-        """AddPartitionsToTxn and AddOffsetsToTxn: adds all partitions or none.
+        """AddPartitionsToTxn and AddOffsetsToTxn: adds all partitions or none. `transaction_version` is 2 for TV2, else 0.
 
-        Args:
-            transaction_version: 2 if the client uses TV2, else 0.
-            done: gets None, or INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or the
-                errors of `ShardHost.shard`.
-            waiter: lets the request wait until the previous transaction is complete (`holding.py`).
+        `done` gets None, or INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or
+        the errors of `ShardHost.shard`. With `waiter` the request may wait until the previous transaction is complete (`holding.py`).
         """
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
@@ -308,11 +300,8 @@ class TransactionCoordinator:
     ) -> None:
         """Verifies that partitions belong to a producer's transaction, before its first append to them (KIP-890).
 
-        Asks the coordinator if that is another broker.
-
-        Args:
-            add: adds the partitions to the transaction, as Produce 12 and TxnOffsetCommit 5 do (TV2).
-            done: gets a code for each partition; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce does not have.
+        Asks the coordinator if that is another broker. `add` adds them to the transaction, as Produce 12 and TxnOffsetCommit 5 do (TV2).
+        `done` gets a code for each partition; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce does not have.
         """
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         if transactional_id and self._gateway.coordinator_of(transactional_id) != self._config.node_id:
@@ -365,12 +354,10 @@ class TransactionCoordinator:
         transaction_version: int,
         done: Done[ProducerIdAndEpoch],
     ) -> None:
-        """Decides EndTxn.
+        """Decides EndTxn. `transaction_version` is 2 for TV2, else 0.
 
-        Args:
-            transaction_version: 2 if the client uses TV2, else 0.
-            done: gets, when the decision is committed, the identity for the next transaction; or INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING,
-                PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or the errors of `ShardHost.shard`.
+        `done` gets, when the decision is committed, the identity for the next transaction; or INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING,
+        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or the errors of `ShardHost.shard`.
         """
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
@@ -397,7 +384,7 @@ class TransactionCoordinator:
             write(None)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """The committed state of a transactional id. Raises BrokerError(INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND), and as `ShardHost.shard`."""
+        """The committed state. Raises BrokerError(INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND), and as `ShardHost.shard`."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         _, shard = self.host.shard_for(transactional_id)

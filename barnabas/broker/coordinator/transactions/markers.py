@@ -97,11 +97,9 @@ class MarkerChannel:
         self._retry_due = False
 
     def __len__(self) -> int:
-        """Transactions that lack a marker."""
         return len(self._deliveries)
 
     def add(self, state_partition: int, coordinator_epoch: int, prepared: TransactionMetadata) -> None:
-        """For a transaction whose PREPARE_* record is committed."""
         delivery = _Delivery(state_partition, coordinator_epoch, prepared)
         self._deliveries[prepared.transactional_id] = delivery
         self._due.append((delivery, list(delivery.remaining)))

@@ -61,16 +61,12 @@ class TransactionShardOwner(Protocol):
 
 
 class TransactionShard:
-    """The transactional ids of one partition.
+    """The transactional ids of one partition. `coordinator_epoch` is its leader epoch, written into markers.
 
     Only `on_committed` and `replay` change the committed state; the newest pending transition of an id is kept apart from it. During a
     pending transition decisions are refused with CONCURRENT_TRANSACTIONS, but additions of partitions stack: each broker that a transaction
-    writes to sends its own. A request never affects another transaction.
-
-    Args:
-        coordinator_epoch: leader epoch of the partition, written into markers.
-        owner: is notified of transitions; it must not change the shard in these calls.
-        record_version: () → version of TransactionLogValue: 1, or 0 below transaction.version 1.
+    writes to sends its own. A request never affects another transaction. `owner` must not change the shard when it is notified of
+    transitions. `record_version` returns that of TransactionLogValue: 1, or 0 below transaction.version 1.
     """
 
     def __init__(
@@ -180,7 +176,6 @@ class TransactionShard:
         ]
 
     def next_deadline_ms(self) -> int | None:
-        """Earliest deadline in monotonic ms; None without one."""
         return min(self.deadlines.values(), default=None)
 
     # --- InitProducerId -----------------------------------------------------------------------------------------------

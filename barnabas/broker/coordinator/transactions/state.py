@@ -121,7 +121,6 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def completes_as(self) -> TransactionState:
-        """The state after PREPARE_*."""
         return (
             TransactionState.COMPLETE_COMMIT
             if self.state is TransactionState.PREPARE_COMMIT
@@ -250,7 +249,6 @@ class TransactionMetadata(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """COMPLETE_COMMIT or COMPLETE_ABORT: all markers are written."""
         producer_id, epoch = self.client_id, self.client_epoch
         if not self.is_kept and self.client_transaction_version >= 2 and self.next_producer_id != NO_PRODUCER_ID:
             producer_id, epoch = self.next_producer_id, 0
@@ -265,7 +263,6 @@ class TransactionMetadata(NamedTuple):
         )
 
     def dead(self) -> TransactionMetadata:
-        """DEAD: the id is deleted by a tombstone."""
         return self._replace(state=TransactionState.DEAD, partitions=frozenset())
 
 

@@ -48,12 +48,9 @@ class VerificationGateway(Protocol):
 
 
 class Question:
-    """Partitions of one transaction to verify or to add.
+    """Partitions of one transaction to verify, with `add` to add.
 
-    Args:
-        add: adds the partitions; else only verifies that they belong to the transaction.
-        done: gets a code for each partition; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce lacks.
-        is_gone: whether the connection of the request closed.
+    `done` gets a code for each; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce lacks. `is_gone`: its connection closed.
     """
 
     __slots__ = ("add", "deadline_ms", "done", "is_gone", "partitions", "producer", "transactional_id")
@@ -107,13 +104,10 @@ class _Batch:
 class VerificationChannel:
     """The questions of a node, pipelined: an addition waits for a replicated append, which must not delay other transactions.
 
-    The coordinator holds an addition while the previous transaction is being completed (`holding.py`); after that this channel retries it.
-    Invariants: `done` is called once for each question, never within `ask`; a question is in one request at a time; a request has a
-    transactional id at most once; a question is not sent after its connection closed; a partition missing in an answer is not verified.
-
-    Args:
-        retry_ms: () → how long an addition answered CONCURRENT_TRANSACTIONS is retried, in ms.
-        backoff_ms: () → pause before each retry in ms.
+    The coordinator holds an addition while the previous transaction is being completed (`holding.py`); after that this channel retries it
+    for `retry_ms()`, with pauses of `backoff_ms()`. Invariants: `done` is called once for each question, never within `ask`; a question is
+    in one request at a time; a request has a transactional id at most once; a question is not sent after its connection closed; a partition
+    missing in an answer is not verified.
     """
 
     def __init__(
@@ -127,7 +121,6 @@ class VerificationChannel:
         self._asked: dict[Question, _Batch] = {}  # in flight
 
     def __len__(self) -> int:
-        """Questions without an answer."""
         return len(self._asked)
 
     def ask(self, question: Question) -> None:

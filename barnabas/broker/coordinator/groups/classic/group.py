@@ -22,8 +22,7 @@ KNOWN_SUBSCRIPTIONS_MAX: Final = 8  # different subscriptions with which each fu
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
     """Topics to which consumers subscribe; None if a subscription is malformed or has more than SUBSCRIBED_NAMES_MAX names.
 
-    Reads the common start of all versions of the consumer protocol: int16 version, then an array of topic names. Equal subscriptions are
-    read once.
+    Reads the common start of all versions of the consumer protocol: int16 version, then an array of topic names.
     """
     topics: list[str] = []
     known: list[bytes] = []  # encoded topics of the subscriptions that were read
@@ -219,7 +218,6 @@ class ClassicGroup:
     def update(
         self, member: GroupMember, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
-        """Stores what a member that joins again may change."""
         self._count(member.protocols, -1)
         member.protocols = protocols
         self._count(protocols, +1)
@@ -291,7 +289,6 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name]) if votes else None
 
     def next_generation(self, now_ms: int) -> None:
-        """Ends the join phase: increments the generation, chooses the protocol, enters CompletingRebalance or Empty."""
         self.generation += 1
         self.protocol_name = self.select_protocol()
         self.refresh_subscriptions()

@@ -218,7 +218,6 @@ class ClassicProtocol:
             self._complete_if_joined(group, at, effects)
 
     def rebalance(self, group: ClassicGroup, at: At, effects: Effects) -> None:
-        """Starts a rebalance if the state of the group allows it."""
         if group.can_rebalance and group.members:
             self._prepare(group, at, effects)
 
@@ -415,7 +414,6 @@ class ClassicProtocol:
         self._complete(group, at, effects)
 
     def _expire_syncs(self, group: ClassicGroup, at: At, effects: Effects) -> None:
-        """Removes members of the generation without SyncGroup, and starts a rebalance."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
             return
         for member_id in list(group.pending_syncs):
@@ -455,7 +453,6 @@ class ClassicProtocol:
     def _refuse_parked(
         self, group: ClassicGroup, member: GroupMember, code: ErrorCode, effects: Effects, member_id: str = ""
     ) -> None:
-        """Refuses the parked requests of a member, so that it can be removed."""
         reply = group.park_join(member, None)
         if reply is not None:
             effects.refuse_join(reply, code, member_id)

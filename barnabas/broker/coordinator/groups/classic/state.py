@@ -79,7 +79,6 @@ class GroupMember:
         return self.group_instance_id is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """b"" if the member does not support the protocol."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata

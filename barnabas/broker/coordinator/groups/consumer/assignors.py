@@ -60,7 +60,6 @@ def _range_order(member_id: str, member: SubscribedMember) -> tuple[bool, str]:
 
 
 def _topics(members: Mapping[str, SubscribedMember]) -> list[bytes]:
-    """In the order of ids."""
     return sorted(frozenset().union(*{member.topic_ids for member in members.values()}), key=_java_order)
 
 
@@ -131,7 +130,6 @@ def _kept(member: SubscribedMember, partition_counts: Mapping[bytes, int]) -> Pa
 
 
 def _first(target: Partitions, count: int) -> Partitions:
-    """In the order of topic ids."""
     result: Partitions = {}
     for topic_id in sorted(target, key=_java_order):
         numbers = target[topic_id][:count]

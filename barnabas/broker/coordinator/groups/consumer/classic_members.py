@@ -95,10 +95,7 @@ class ClassicMembers:
     # -- SyncGroup and Heartbeat ---------------------------------------------------------------------------------------
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, topics: Topics, at: At) -> SyncGroupResponse:
-        """Answers the current assignment of a member.
-
-        Raises BrokerError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS).
-        """
+        """Raises as `ClassicProtocol.sync`."""
         member = self._member(group, request.member_id, request.group_instance_id, request.generation_id)
         name, subscription = member.classic.protocols[0]
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (None, name):
@@ -168,7 +165,6 @@ class ClassicMembers:
 
 
 def _supports(group: ConsumerGroup, protocol_type: str, names: list[str]) -> bool:
-    """Whether a client may join: a consumer, with a protocol that all classic members support."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
         return False
     others = [{name for name, _ in member.classic.protocols} for member in group.classic_members()]
@@ -178,7 +174,6 @@ def _supports(group: ConsumerGroup, protocol_type: str, names: list[str]) -> boo
 def _updated_metadata(
     metadata: MemberMetadata, call: JoinCall, subscription: ConsumerProtocolSubscription, protocols: _Protocols
 ) -> MemberMetadata:
-    """Ids that the request leaves out are unchanged."""
     instance_id = call.request.group_instance_id
     return metadata._replace(
         instance_id=metadata.instance_id if instance_id is None else instance_id,

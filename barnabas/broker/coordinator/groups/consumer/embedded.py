@@ -49,7 +49,6 @@ def read_assignment(data: bytes, topics: Topics) -> Partitions:
 
 
 def assignment_bytes(assigned: PartitionEpochs | Partitions, subscription: bytes, topics: Topics) -> bytes:
-    """In the version of the member's subscription."""
     version = min(max(int.from_bytes(subscription[:2], "big", signed=True), 0), VERSION_MAX)
     value = ConsumerProtocolAssignment(
         assigned_partitions=[

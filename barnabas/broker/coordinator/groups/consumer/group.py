@@ -119,7 +119,6 @@ class ConsumerGroup:
         return taken
 
     def member(self, member_id: str) -> ConsumerMember:
-        """Raises BrokerError(UNKNOWN_MEMBER_ID)."""
         member = self.members.get(member_id)
         if member is None:
             raise BrokerError(
@@ -152,10 +151,7 @@ class ConsumerGroup:
         return found
 
     def topic_names(self, changed: ConsumerMember | None = None, without: tuple[str, ...] = ()) -> set[str]:
-        """Topics of all subscriptions, with `changed` in its new state, `without` these members.
-
-        Takes time by different subscriptions, not by members.
-        """
+        """Topics of all subscriptions, with `changed` in its new state, `without` these members."""
         counts = dict(self.subscriptions)
         for member_id in (*without, *(() if changed is None else (changed.member_id,))):
             if member_id in self.members:
@@ -168,7 +164,6 @@ class ConsumerGroup:
         return any(topic in self.topic_names_of(subscription) for subscription in self.subscriptions)
 
     def classic_members(self) -> Iterator[ConsumerMember]:
-        """Members that use the classic protocol."""
         return (member for member in self.members.values() if member.is_classic)
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -269,7 +264,6 @@ class ConsumerGroup:
 
 
 def _count(counts: dict[T, int], key: T, step: int) -> None:
-    """Zeros are left out."""
     count = counts.get(key, 0) + step
     if count:
         counts[key] = count

@@ -131,14 +131,9 @@ def reconcile(
     """The next step of a member towards its target assignment; the same object if nothing changes.
 
     UNREVOKED_PARTITIONS: the member revokes what is not in its target, still in its former epoch. UNRELEASED_PARTITIONS: it enters the
-    epoch of the target and gets the partitions that no other member holds. STABLE: it has all of them.
-
-    Args:
-        owned: partitions that the member reports as owned; None if its request does not say.
-        is_taken: whether another member holds a partition.
-        subscribed: ids of subscribed topics; the target may be older than the subscription.
-
-    Raises BrokerError(FENCED_MEMBER_EPOCH) for a member in a state that this release does not know.
+    epoch of the target and gets the partitions that no other member holds. STABLE: it has all of them. `owned` is None if the request does
+    not say; `is_taken`: another member holds the partition; the target may be older than `subscribed` topics. Raises
+    BrokerError(FENCED_MEMBER_EPOCH) for a member in a state that this release does not know.
     """
     if assignment.is_reconciled(target_epoch) and not subscription_changed:
         return assignment

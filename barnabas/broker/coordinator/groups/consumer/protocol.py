@@ -71,8 +71,8 @@ class ConsumerProtocol:
     ) -> ConsumerGroupHeartbeatResponse:
         """Decides a heartbeat of a member or a joining client; `group` may be new. `records` gets the records.
 
-        Raises BrokerError: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, FENCED_MEMBER_EPOCH,
-        INVALID_REGULAR_EXPRESSION; all with a message for the client.
+        Raises BrokerError(GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, FENCED_MEMBER_EPOCH,
+        INVALID_REGULAR_EXPRESSION), with a message for the client.
         """
         request, settings = call.request, context.settings
         member_id = request.member_id or call.fresh_id
@@ -207,7 +207,6 @@ class ConsumerProtocol:
         bump: bool,
         without: tuple[str, ...] = (),
     ) -> int:
-        """The group epoch after this decision."""
         found = group.epoch.metadata_hash
         if bump or group.hashed_in is not topics.topics_by_name:
             found = metadata_hash(group.topic_names(updated, without), topics)
@@ -288,7 +287,6 @@ class ConsumerProtocol:
     def remove(
         self, group: ConsumerGroup, member_ids: tuple[str, ...], topics: Topics, records: list[ConsumerRecord]
     ) -> None:
-        """Writes the members' tombstones and the next group epoch."""
         for member_id in member_ids:
             records += _tombstones(group, member_id)
             self._cancel_member_deadlines(group, member_id)
@@ -384,7 +382,6 @@ def _subscribers(
 
 
 def _topic_ids(group: ConsumerGroup, metadata: MemberMetadata, topics: Topics) -> frozenset[bytes]:
-    """Ids of the existing topics to which a member subscribes."""
     ids = [topics.topic_id(name) for name in existing_names(group.topic_names_of(metadata.subscription), topics)]
     return frozenset([topic_id for topic_id in ids if topic_id is not None])
 

@@ -57,7 +57,6 @@ _KEYS: dict[Kind, tuple[type[RecordMessage], str | None]] = {
 
 
 def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
-    """The value of a tombstone is None."""
     key_type, part = _KEYS[record.kind]
     fields = {"group_id": record.group_id}
     if part is not None:
@@ -71,7 +70,6 @@ def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]
 
 
 def decode_consumer_record(kind: Kind, key: bytes, value: bytes | None) -> ConsumerRecord:
-    """Raises RemoteProtocolError for malformed bytes."""
     key_type, part = _KEYS[kind]
     read: Any = decode_versioned(key_type, key)
     return ConsumerRecord(
@@ -121,10 +119,7 @@ def _member_metadata_value(metadata: MemberMetadata) -> ConsumerGroupMemberMetad
 
 
 def _target_value(target: Partitions) -> bytes:
-    """A TARGET_ASSIGNMENT value, byte for byte as the codec of its message makes it, without an object for each topic.
-
-    The first target of a group has a thousand of them, which are encoded in one step.
-    """
+    """A TARGET_ASSIGNMENT value as its codec makes it, but in one step: the first target of a group has a thousand topics."""
     parts = [_TARGET_PREFIX, _length(len(target))]
     for topic_id, numbers in target.items():
         count = len(numbers)
@@ -137,7 +132,6 @@ def _target_value(target: Partitions) -> bytes:
 
 
 def _length(count: int) -> bytes:
-    """Of a compact array."""
     return _SHORT_LENGTHS[count] if count < len(_SHORT_LENGTHS) else encode_uvarint(count + 1)
 
 
