@@ -174,7 +174,6 @@ class ErrorCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """A short description."""
         return MEANINGS[self]
 
 

@@ -84,7 +84,6 @@ def as_int(value: object) -> int | None:
 
 
 def _rule(hint: Any) -> _Rule | None:
-    """None if everything is accepted."""
     origin = get_origin(hint)
     if origin is Union or origin is UnionType:
         return _any_of(hint)
@@ -215,7 +214,6 @@ def _mapping(key: _Rule | None, value: _Rule | None) -> _Rule:
 
 
 def _fields_of(kind: type, text: str) -> _Take:
-    """Checks an instance of a named tuple or a data class, and its fields."""
     rules: dict[str, _Rule] | None = None
 
     def take(value: Any, where: str) -> Any:

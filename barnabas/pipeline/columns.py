@@ -187,7 +187,6 @@ class _Decoder:
             raise RemoteProtocolError("a field of a record reaches beyond its record")
 
     def _cut(self, start: int, end: int) -> None:
-        """Keeps the records of the range: the first and the last batch may extend beyond it."""
         offsets = self.offsets
         if not len(offsets) or (offsets[0] >= start and offsets[-1] < end):
             return

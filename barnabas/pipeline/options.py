@@ -122,7 +122,6 @@ class Options:
         return None if value is None else value.strip()
 
     def given(self, *names: str) -> list[str]:
-        """Those of the names that were given."""
         return [name for name in names if name.lower() in self._given]
 
     def flag(self, name: str, default: bool) -> bool:
@@ -134,7 +133,6 @@ class Options:
         return value.lower() == "true"
 
     def number(self, name: str, least: int, most: int = _INT64_MAX) -> int | None:
-        """An integer option or None."""
         value = self.text(name)
         if value is None:
             return None
@@ -153,7 +151,6 @@ class ClientOptions(ConnectionConfig):
 
     @classmethod
     def parse(cls, options: Options) -> ClientOptions:
-        """Raises PipelineError for an invalid option."""
         servers = options.text("kafka.bootstrap.servers")
         if not servers:
             raise PipelineError("kafka.bootstrap.servers", None, "name brokers, as in 'localhost:9092'", "is missing")
@@ -198,7 +195,6 @@ class ConsumerStrategy:
     partitions: tuple[TopicPartition, ...] = ()
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic is named, or its whole name matches the pattern."""
         return topic in self.topics if self.option != "subscribePattern" else bool(re.fullmatch(self.pattern, topic))
 
 
@@ -291,7 +287,6 @@ def has_end(given: Mapping[str, str]) -> bool:
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Columns of the option `columns`, else those of Spark's Kafka connector."""
     options = Options(given, ())
     headers = options.flag("includeHeaders", False)
     value = options.text("columns")
@@ -390,7 +385,6 @@ def _bound(options: Options, names: tuple[str, ...], default: str) -> Bound:
 
 
 def _apart(value: str) -> tuple[str, str]:
-    """Splits a checkpoint's text into offsets and leader epochs."""
     try:
         parsed: Any = json.loads(value)
     except ValueError:

@@ -47,7 +47,6 @@ def to_json(
 
 
 def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    """Offsets of a checkpoint."""
     return _by_partition({topic: each for topic, each in checkpoint.items() if topic != EPOCHS})
 
 

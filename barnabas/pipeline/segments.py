@@ -84,7 +84,6 @@ def lock_directory(disk: Disk, root: str) -> DiskLock:
 
 
 def segments_of(disk: Disk, root: str, topics: Sequence[str]) -> list[Segment]:
-    """Segments of all partitions of these topics in one log directory, in order."""
     starts: Mapping[tuple[str, int], int] = read_offsets(disk, LOG_START_CHECKPOINT)
     found = []
     for folder in disk.listdir("."):
@@ -171,7 +170,6 @@ def newest_copy(scans: Iterable[SegmentScan]) -> list[SegmentScan]:
 
 
 def decided(scans: Iterable[SegmentScan]) -> Decided:
-    """Transactions over the segments of one partition, in order."""
     begun: dict[int, int] = {}
     aborted = []
     for each in scans:

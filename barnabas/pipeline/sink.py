@@ -66,12 +66,10 @@ _STRAGGLER_POLL_S = 0.25
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType) -> DataSourceWriter:
-    """The writer for `df.write`. Raises PipelineError."""
     return BatchSink(SinkOptions.parse(given, streaming=False), _columns(schema))
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
-    """The writer for `df.writeStream`. Raises PipelineError."""
     return StreamSink(SinkOptions.parse(given, streaming=True), _columns(schema))
 
 

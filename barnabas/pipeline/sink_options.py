@@ -129,7 +129,6 @@ class SinkOptions:
         )
 
     def producer_settings(self) -> dict[str, Any]:
-        """Settings of the producers, without those of transactions."""
         return {
             **self.client.as_arguments(),
             "compression_type": self.compression,
@@ -140,7 +139,6 @@ class SinkOptions:
 
 
 def _sink_id(options: Options, delivery: str, streaming: bool) -> str:
-    """The given sink id, else one derived from the checkpoint's location."""
     sink_id = options.text("sink.id")
     if sink_id:
         check_sink_id(sink_id)
@@ -162,7 +160,6 @@ def _sink_id(options: Options, delivery: str, streaming: bool) -> str:
 
 
 def _local(location: str | None) -> str:
-    """Path of a folder on this machine; "" for another location."""
     path = re.sub(r"^file:/*", "/", (location or "").rstrip("/"))
     return "" if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) else path
 

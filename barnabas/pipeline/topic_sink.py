@@ -39,7 +39,6 @@ class OpenEndedProducer(Producer):
 
     @property
     def identity(self) -> Identity:
-        """Producer id and epoch of the open transaction."""
         return Identity(self._txn.producer_id, self._txn.producer_epoch)
 
 

@@ -62,7 +62,6 @@ class TransactionRequests:
         self.timeout_ms = timeout_ms
 
     async def version(self) -> int:
-        """Transaction version of the cluster, 1 or 2."""
         return await self.cluster.learn_transaction_version()
 
     async def fence(self, transactional_id: str, *, transaction_timeout_ms: int) -> Identity:
@@ -131,7 +130,6 @@ class TransactionRequests:
         return list(names) if sorted(self.cluster.metadata.brokers) == asked else None
 
     async def _list(self, node_id: int, prefix: str) -> list[str] | None:
-        """Ids with this prefix and an open transaction on one broker; None if it has left."""
         pattern = re.escape(prefix) + ".*"
 
         async def send() -> Any:
@@ -235,8 +233,6 @@ class TransactionRequests:
         version_max: int = 0x7FFF,
         for_ever: bool = False,
     ) -> Any:
-        """Sends a request to a coordinator, also after it moves."""
-
         async def send() -> Any:
             node_id = await self.cluster.find_coordinator(kind, key, timeout_ms=_TOLD_EVERY_MS)
             return await self.cluster.request(

@@ -26,7 +26,6 @@ FIELDS: Final = (
 
 
 def offset_of(field: str) -> int:
-    """In bytes."""
     position = 0
     for name, code in FIELDS:
         if name == field:

@@ -83,7 +83,6 @@ class SlicedEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], Generato
 
 
 def make_init(cls: type[Any]) -> Callable[..., None]:
-    """Keyword-only."""
     fields: tuple[Field, ...] = cls.FIELDS
     namespace: dict[str, Any] = {"MISSING": _MISSING}
 

@@ -254,7 +254,6 @@ class DecoderSource(Source):
             self.indent -= 1
 
     def _flush(self, code: str = "", target: str = "") -> None:
-        """Writes the pending fixed-width reads, and one more after them, as one call."""
         run = self._run
         if code:
             run.append((code, target))

@@ -265,7 +265,6 @@ class _Beginning:
         self._buffer, self._version, self._compact, self._position = buffer, version, compact, position
 
     def read_fields(self, target: Any, elements: list[Any]) -> None:
-        """Appends `target` to `elements` after its first field."""
         for number, each in enumerate(present(type(target), self._version)):
             self._read(target, each.name, each.wire, each.nullable(self._version))
             if number == 0:
@@ -299,7 +298,6 @@ class _Beginning:
         return self._bytes(size).decode() if isinstance(wire, Text) else self._bytes(size)
 
     def _length(self, width: int, nullable: bool) -> int:
-        """A length or count of `width` bytes, in flexible versions of a varint; -1: null."""
         size = self._number() - 1 if self._compact else int.from_bytes(self._bytes(width), "big", signed=True)
         if size < 0 and not nullable:
             raise RemoteProtocolError("null where it is not allowed")
@@ -386,7 +384,6 @@ def codec(cls: type[T], version: int) -> Codec[T]:
 
 
 def construct_of(cls: type, version: int) -> Any:
-    """The plain `construct` struct: the readable reference for tests of generated code."""
     from barnabas.protocol import construct_view  # construct takes 0.1 s to import and serves no request
 
     return construct_view.struct_of(cls, version)

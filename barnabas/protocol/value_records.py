@@ -102,7 +102,6 @@ def encode_values(values: Sequence[bytes], timestamp: int) -> EncodedRecords:
 
 
 def encode_pairs(keys: Sequence[bytes], values: Sequence[bytes], timestamp: int) -> EncodedRecords:
-    """As `encode_values`, with a key for each value."""
     count = len(values)
     if not count:
         raise LocalProtocolError("a batch needs at least one record")

@@ -32,7 +32,6 @@ class ClusterDirectory:
 
 
 def _try_lock(file: IO[bytes]) -> bool:
-    """Whether this process now holds the lock of the file."""
     try:
         import fcntl
     except ImportError:  # Windows: nothing is known about the owner, so nothing is removed

@@ -21,7 +21,6 @@ RESERVED = 32  # for folders and checkpoints that are opened for a short time, a
 
 
 def limit() -> int:
-    """The soft limit."""
     if resource is None:
         return UNKNOWN_LIMIT
     soft: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

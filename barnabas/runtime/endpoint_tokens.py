@@ -93,7 +93,6 @@ class EndpointTokens:
         return 2 * (settings.connect_timeout_ms + settings.read_timeout_ms) + settings.retry_ms_max
 
     def extensions(self) -> Mapping[str, str]:
-        """SASL extensions of each login."""
         return self._extensions
 
     async def token(self) -> str:
@@ -132,7 +131,6 @@ class EndpointTokens:
         return now_ms >= self._renew_at_ms or now_ms >= self._times.expires_ms
 
     def _lock(self) -> asyncio.Lock:
-        """The lock of this event loop."""
         return self._asking.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     async def _renew(self, *, repeat_ms: int) -> None:
@@ -152,7 +150,6 @@ class EndpointTokens:
         )
 
     async def _repeated(self, repeat_ms: int) -> str:
-        """Retries until a response or the time limit."""
         ends_ms = self._clock.monotonic_ms() + repeat_ms
         pause_ms = self._settings.retry_ms
         while True:
@@ -220,7 +217,6 @@ class EndpointTokens:
 
 
 def tokens_of_process(settings: OAuthSettings, extensions: Mapping[str, str]) -> EndpointTokens:
-    """This process's provider for these settings."""
     key = settings, tuple(sorted(extensions.items()))
     found = _shared.get(key)
     if found is None:

@@ -330,7 +330,6 @@ class FileDisk:
         return stat.f_bavail * stat.f_frsize
 
     def close(self) -> None:
-        """Ends the threads and closes every descriptor."""
         for thread in (self._worker, self._remover):
             if thread is not None:
                 thread.shutdown()
@@ -394,7 +393,6 @@ class FileDisk:
 
     @property
     def descriptors_wanted(self) -> int:
-        """Further descriptors that partition files may use."""
         return max(0, self._open_files_max - len(self._open))
 
     def with_descriptor(self, call: Callable[[], T]) -> T:

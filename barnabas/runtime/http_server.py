@@ -106,7 +106,6 @@ class HttpServer:
         return self
 
     def close(self) -> None:
-        """Closes the address and its connections."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -161,7 +160,6 @@ class _Connection(asyncio.Protocol):
             self._work.cancel()
 
     def pause_writing(self) -> None:
-        """The client leaves its responses unread."""
         self._writable = False
 
     def resume_writing(self) -> None:
@@ -200,7 +198,6 @@ class _Connection(asyncio.Protocol):
 
     @property
     def _answers(self) -> bool:
-        """Whether a request is being served, or no more are read."""
         return self._transport is None or self._work is not None or self._refused or bool(self._unsent)
 
     def _advance(self) -> None:
@@ -263,7 +260,6 @@ class _Connection(asyncio.Protocol):
         self._send_on()
 
     def _next_request(self) -> None:
-        """Takes the next request once the response before it is written."""
         if self._answers or not self._writable or self._transport is None:
             return
         if self._http.our_state is h11.MUST_CLOSE:

@@ -28,7 +28,6 @@ def kerberos_is_missing() -> str | None:
 
 
 def default_realm() -> str:
-    """Default realm of krb5.conf, or ""."""
     raw = _raw()
     try:
         name = raw.import_name(b"any", raw.NameType.user)
@@ -64,7 +63,6 @@ class KerberosAcceptor:
             raise _failed(error) from None
 
     def context(self) -> GssContext:
-        """Context of one login."""
         return _Accepting(self._credentials, self._service)
 
 
@@ -91,7 +89,6 @@ class KerberosInitiator:
             self._store = {b"ccache": ticket_cache.encode()}
 
     def context(self, host: str) -> GssContext:
-        """Context of one login at a broker."""
         return _Initiating(self._service, host, self._principal, self._store)
 
 

@@ -116,7 +116,6 @@ class LineLimit(logging.Filter):
         self._kinds: OrderedDict[tuple[str, int, str], list[float]] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to write the record. Ends expired periods."""
         if record.levelno < logging.INFO:
             return True
         self.end_periods(record.created)

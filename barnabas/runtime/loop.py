@@ -10,7 +10,6 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Creates an event loop of this machine."""
     try:
         import uvloop
     except ImportError:  # Windows, or an interpreter for which uvloop has no wheel

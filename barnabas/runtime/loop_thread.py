@@ -32,12 +32,10 @@ class LoopThread:
 
     @property
     def paused(self) -> bool:
-        """Whether it is paused."""
         return self._gate is not None
 
     @property
     def alive(self) -> bool:
-        """Whether it accepts calls."""
         return not self._ending and self._thread.is_alive()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
@@ -93,7 +91,6 @@ class LoopThread:
             raise TimeoutError(f"thread {self.name} did not stop within {END_S:g} s")
 
     def resume(self) -> None:
-        """No effect without `pause`."""
         gate, self._gate = self._gate, None
         if gate is not None:
             gate.set()

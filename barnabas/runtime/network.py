@@ -58,18 +58,15 @@ class TcpListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound host and port."""
         return self._address
 
     async def accept(self) -> None:
-        """OSError if the address is in use."""
         for each in self._sockets:
             each.listen(self._options.backlog)
         self._accepting = True
         self._watch()
 
     def pause(self) -> None:
-        """New connections wait in the kernel's queue until `resume`."""
         self._paused = True
         self._watch()
 
@@ -78,7 +75,6 @@ class TcpListener:
         self._watch()
 
     def close(self) -> None:
-        """Open connections stay."""
         self._accepting = False
         if self._retry is not None:
             self._retry.cancel()
@@ -88,7 +84,6 @@ class TcpListener:
         self._sockets = []
 
     def _watch(self) -> None:
-        """Watches the sockets while the listener accepts."""
         wanted = self._accepting and not self._paused and self._retry is None
         for each in self._sockets:
             if wanted:
@@ -97,7 +92,6 @@ class TcpListener:
                 self._loop.remove_reader(each.fileno())
 
     def _take(self, listening: socket.socket) -> None:
-        """Accepts at most ACCEPTS_PER_TURN waiting connections."""
         room = descriptors.limit() - self._reserved() - self._options.descriptors_left
         for _ in range(ACCEPTS_PER_TURN):
             if self._paused or not self._accepting:
@@ -260,7 +254,6 @@ def _with_tls(
     tls: Callable[[], ssl.SSLContext],
     on_failure: Callable[[], None] | None,
 ) -> Callable[[], asyncio.BaseProtocol]:
-    """Creates protocols that terminate TLS for those of `factory`."""
     from barnabas.runtime.tls_handshakes import HandshakeGate  # imported only if TLS is used
     from barnabas.runtime.tls_transport import TlsConnection
 

@@ -13,7 +13,6 @@ _FLOCK = "hhqqi4x" if sys.platform == "linux" else "qqihh"
 
 
 def described(pid: int) -> str:
-    """Process id, and command if readable."""
     command = command_of(pid)
     return f"process {pid}" + (f" ({command})" if command else "")
 
@@ -64,7 +63,6 @@ def port_holder(port: int) -> int | None:
 
 
 def _listening(table: str, port: int) -> list[str]:
-    """Inodes of the sockets that listen on the port."""
     try:
         with open(table) as file:
             rows = [line.split() for line in file][1:]

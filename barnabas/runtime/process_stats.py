@@ -29,7 +29,6 @@ def _memory_pages() -> list[str]:
 
 
 def virtual_bytes() -> int | None:
-    """Size of the address space."""
     pages = _memory_pages()
     return int(pages[0]) * _PAGE if pages else None
 

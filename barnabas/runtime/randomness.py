@@ -28,11 +28,9 @@ class SystemRng:
         self._random = random.Random()
 
     def random(self) -> float:
-        """In [0, 1)."""
         return self._random.random()
 
     def randrange(self, stop: int) -> int:
-        """In [0, stop)."""
         return self._random.randrange(stop)
 
     def uuid(self) -> bytes:

@@ -19,5 +19,4 @@ _shared: Final = _OfThread()
 
 
 def receive_buffer() -> memoryview:
-    """The buffer of connections whose loop runs in this thread."""
     return _shared.view if _SHARES_BUFFER else memoryview(bytearray(READ_BYTES))

@@ -58,7 +58,6 @@ class Scope:
 
     @property
     def crash(self) -> BaseException | None:
-        """The first exception of a task, or None."""
         return self._crash
 
     @property

@@ -89,12 +89,10 @@ class TlsSettings:
 
     @property
     def has_key(self) -> bool:
-        """Whether a key store is named."""
         return bool(self.keystore_location or self.keystore_key or self.keystore_certificate_chain)
 
     @property
     def has_trust(self) -> bool:
-        """Whether a trust store is named."""
         return bool(self.truststore_location or self.truststore_certificates)
 
     def stores(self) -> TlsStores:
@@ -205,7 +203,6 @@ def _as_der(certificates: Sequence[str]) -> list[bytes]:
 
 
 def working_block(prefix: str) -> str:
-    """Example settings of a key, for errors."""
     return (
         f"a working block is: {prefix}ssl.keystore.type=PEM, {prefix}ssl.keystore.location=/path/node.pem (key and "
         f"certificate chain), {prefix}ssl.truststore.type=PEM, {prefix}ssl.truststore.location=/path/ca.pem"
@@ -228,7 +225,6 @@ def check_ciphers(names: tuple[str, ...]) -> str | None:
 
 
 def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Sets versions and cipher suites."""
     versions = [_VERSION[name] for name in TLS_VERSIONS if name in settings.enabled_protocols]
     unknown = [name for name in settings.enabled_protocols if name not in _VERSION]
     if unknown or not versions:
@@ -293,7 +289,6 @@ def _load_chain(context: ssl.SSLContext, store: KeyStore, chain: tuple[str, ...]
 
 
 def _mismatch(store: KeyStore) -> str:
-    """Why the first certificate does not fit the key, and what to do."""
     for number, each in enumerate(store.chain[1:CHAIN_TRIED_MAX], 2):
         try:
             _load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), store, (each,))

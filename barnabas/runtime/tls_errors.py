@@ -15,7 +15,6 @@ _REASONS: Final = {
 
 
 def explained(error: ssl.SSLError) -> str:
-    """Reason of a failed handshake or connection."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is refused: {error.verify_message}"

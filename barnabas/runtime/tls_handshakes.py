@@ -70,7 +70,6 @@ class HandshakeGate:
 
     @property
     def running(self) -> int:
-        """Number of running handshakes."""
         return len(self._running)
 
     def enter(self, connection: Handshaking) -> None:
@@ -84,7 +83,6 @@ class HandshakeGate:
         self._pump_soon(0.0)
 
     def leave(self, connection: Handshaking) -> None:
-        """A handshake or its connection has ended."""
         self._waiting.pop(connection, None)
         self._ready.pop(connection, None)
         if self._running.pop(connection, None) is not None and self._waiting:

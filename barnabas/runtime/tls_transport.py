@@ -177,7 +177,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             gate.enter(self)
 
     def begin_handshake(self) -> None:
-        """Creates the TLS state and begins."""
         plain = self._plain
         if plain is None:
             return
@@ -197,7 +196,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self.go_on_handshake()
 
     def go_on_handshake(self) -> None:
-        """Continues with received bytes, and reads on."""
         if self._plain is None or self._state is not _State.HANDSHAKE:
             return
         self._plain.resume_reading()
@@ -226,7 +224,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._read(_NOTHING)  # what came with the end of the handshake
 
     def _acknowledge(self) -> None:
-        """Acknowledges a client's last message at once."""
         option = getattr(socket, "TCP_QUICKACK", None)  # Linux
         connected = None if self._plain is None or self._gate is None else self._plain.get_extra_info("socket")
         if option is not None and connected is not None:
@@ -323,7 +320,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._loop.call_soon(self._read_pending)
 
     def _read_pending(self) -> None:
-        """Delivers what was received before the application paused."""
         if self._state is _State.OPEN and not self._paused:
             self._read(_NOTHING)
 

@@ -71,7 +71,6 @@ def format_lines(lines: Sequence[str]) -> bytes:
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Lines of topic, partition, offset."""
     return format_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
@@ -127,7 +126,6 @@ def read_log_sizes(disk: Disk, broker_epoch: int) -> dict[TopicPartition, LogSiz
 
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """leader-epoch-checkpoint: lines of epoch and start offset."""
     return format_lines([f"{epoch} {start}" for epoch, start in entries])
 
 

@@ -123,7 +123,6 @@ class Cleaning:
             raise CleaningAborted(f"{log.directory} changed while it was cleaned")
 
     def _stop(self, cost: int, *, always: bool = True) -> Iterator[CleaningStep]:
-        """Ends the step if its cost is high enough, or always."""
         self._cost += cost
         if always or self._cost >= STEP_COST:
             size, self._cost, self._bytes = self._bytes, 0, 0
@@ -154,7 +153,6 @@ class Cleaning:
             raise CorruptSegment(f"{segment.log_path} cannot be read from byte {position} on, of {segment.size}")
 
     def _end_of(self, segment: Segment) -> int:
-        """Exclusive upper bound of the offsets in the segment."""
         following = self._log.segments.from_offset(segment.base_offset)
         return following[1].base_offset if len(following) > 1 else self._log.log_end_offset
 

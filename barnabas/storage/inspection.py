@@ -50,7 +50,6 @@ class RecordValidationError(BrokerError):
 
 
 def changes_codec(attributes: int, config: LogConfig) -> bool:
-    """Whether compression.type requires another codec for these records."""
     return config.compression_type != "producer" and attributes & COMPRESSION_MASK != CODECS[config.compression_type]
 
 
@@ -187,7 +186,6 @@ class Inspection:
         return True
 
     def pack(self) -> None:
-        """Compresses the accepted records if the topic requires another codec."""
         config, records = self.config, self._records
         if self.error is None and changes_codec(self._codec, config):
             codec = CODECS[config.compression_type]

@@ -78,7 +78,6 @@ class LogFiles:
         self._note(path)
 
     def store_segment(self, segment: Segment) -> None:
-        """Completes the index files of a rolled or closed segment."""
         self.store_indexes(segment, complete=True)
         self.store_aborted(segment)
         self._note(segment.log_path)
@@ -93,7 +92,6 @@ class LogFiles:
             raise
 
     def store_aborted(self, segment: Segment) -> None:
-        """The file exists only if a transaction was aborted."""
         name = file_name(segment.base_offset, ".txnindex")
         if segment.aborted:
             self.store(name, encode_aborted(segment.aborted))
@@ -168,7 +166,6 @@ class LogFiles:
         self._disk.remove(path)
 
     def found_deleted(self, names: list[str]) -> None:
-        """Adds `.deleted` files that an earlier process did not remove."""
         self._deleted[:0] = [(0, f"{self.directory}/{name}") for name in names]
 
     def take_deleted(self, now_ms: int | None) -> list[str]:

@@ -102,7 +102,6 @@ class ScramServer:
         self.identity: LoginIdentity | None = None
 
     def work(self, token: bytes) -> Callable[[], None] | None:
-        """Computes the credential of a delegation token; None if not needed."""
         try:
             first = None if self._nonce else _FirstMessage.of(_text(token))
         except LoginFailed:

@@ -61,7 +61,6 @@ class PlainServer:
         """A step is quick."""
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Compares name and password. Raises LoginFailed."""
         parts = token.split(b"\0")
         if len(parts) != 3:
             raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")

@@ -69,7 +69,6 @@ class _Grants:
         self.allowed = self.denied = 0
 
     def compile(self) -> None:
-        """Derives the deciding ACLs."""
         for acl in self.acls.values():
             operation = acl.operation
             allows = acl.permission_type == AclPermission.ALLOW
@@ -129,7 +128,6 @@ class _TypeIndex:
         )
 
     def patterns(self, pattern_type: int) -> dict[str, _Pattern]:
-        """The patterns of a type by name."""
         return self.prefixed if pattern_type == PatternType.PREFIXED else self.literal
 
     def matching(self, name: str) -> Iterator[_Pattern]:
@@ -161,7 +159,6 @@ class AclIndex:
     # --- questions --------------------------------------------------------------------------------------------------
 
     def find(self, keys: AclKeys, operation: int, resource_type: int, name: str) -> AclMatch:
-        """The ACLs that decide about an operation on one resource."""
         index = self._types.get(resource_type)
         if index is None:
             return _UNTOUCHED
@@ -247,7 +244,6 @@ class _Change:
         self._own_clients: set[tuple[int, tuple[str, str]]] = set()
 
     def replace(self, acl_id: bytes, place: AclImage, acl: AclImage | None) -> None:
-        """Stores an ACL at its place, or removes it (None)."""
         kind = place.resource_type
         index = self._own_type(kind)
         pattern_key = (place.pattern_type, place.resource_name)

@@ -28,11 +28,9 @@ class AuditLog:
     """Writes decisions as lines."""
 
     def allowed_wanted(self) -> bool:
-        """DEBUG or lower."""
         return log.isEnabledFor(logging.DEBUG)
 
     def asked_wanted(self) -> bool:
-        """TRACE."""
         return log.isEnabledFor(TRACE)
 
     def write(
@@ -45,7 +43,6 @@ class AuditLog:
         *,
         asked_only: bool,
     ) -> None:
-        """Writes one line; arguments as of `DecisionAudit.write`."""
         operation, resource_type, name = question
         api = registry.API.get(api_key)
         log.log(

@@ -138,12 +138,10 @@ class Authorizer:
     # --- images -----------------------------------------------------------------------------------------------------
 
     def follow(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Prepares the next image, in slices."""
         if delta.acls:
             self._next = image, (yield from self.index.changed(self._image.acls, image.acls, delta.acls))
 
     def on_image(self, _former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
-        """The image is published: its ACLs apply."""
         if delta.acls:
             if self._next is not None and self._next[0] is image:
                 self.index = self._next[1]
@@ -180,7 +178,6 @@ class Authorizer:
         return DEFAULT_ALLOW if self.settings.allow_if_no_acl and not touched else DEFAULT_DENY
 
     def cache_of(self, client: tuple[str, str]) -> dict[_Question, Ruling]:
-        """Cached decisions about one client, until `generation` changes."""
         known = self._cached.get(client)
         if known is None:
             self._cached_count += 1
@@ -234,7 +231,6 @@ class AuthorizedAccess:
         return None if authorizer.audit.allowed_wanted() else (authorizer.generation, self._text, self.host)
 
     def asked_by(self, api_key: int) -> AuthorizedAccess:
-        """The same access with the API in the audit log."""
         found = self._by_api.get(api_key)
         if found is None:
             found = self._by_api[api_key] = AuthorizedAccess(self._authorizer, self.principal, self.host, api_key)

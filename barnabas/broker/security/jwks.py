@@ -88,7 +88,6 @@ class SigningKeys:
         self._timer: Timer | None = None
 
     def read(self) -> None:
-        """Reads the document in a thread."""
         if self._reading:
             return
         if self._timer is not None:
@@ -114,7 +113,6 @@ class SigningKeys:
 
     @property
     def waiting(self) -> int:
-        """Number of logins that wait for the first reading."""
         return len(self._waiting)
 
     def on_unknown_key(self) -> None:

@@ -36,7 +36,6 @@ class KerberosLogins:
                 self._check(each)
 
     def exchange(self, settings: SaslSettings) -> GssapiServer:
-        """The server's side of an exchange."""
         context = _AcceptorsContext(lambda: self._acceptor(settings))
         return GssapiServer(context, self._local_name(settings), _log_refused)
 

@@ -179,11 +179,9 @@ class ServerLogins:
 
     @property
     def signing_keys(self) -> list[SigningKeys]:
-        """Keys of OAuth tokens, of all listeners."""
         return list(self._keys.values())
 
     def start(self) -> None:
-        """Reads the keys of OAuth tokens."""
         for keys in self._keys.values():
             keys.read()
 
@@ -222,7 +220,6 @@ class ServerLogins:
         return checked_claims(claims, settings.bearer_rules(), now_ms)
 
     def _credential(self, mechanism: str, name: str, by_token: bool) -> StoredCredential | None:
-        """A user's credential in the metadata log."""
         if by_token:
             return self._token_credential(mechanism, name)
         found = self._current.image.scram_credentials.get((SCRAM_MECHANISMS[mechanism], name))
@@ -275,7 +272,6 @@ class ServerLogins:
         return made_salt(size, seed), iterations
 
     def _kinds_in_use(self, code: int) -> list[tuple[int, int | None]]:
-        """Iterations and salt sizes of the oldest credentials of a mechanism."""
         credentials = self._current.image.scram_credentials
         if self._kinds_of is not credentials:
             found: dict[int, dict[tuple[int, int | None], None]] = {}

@@ -114,7 +114,6 @@ class NodeTls:
                 )
 
     def _tell_others(self, name: str) -> None:
-        """Logs that the key store has more than one chain."""
         contexts = self._contexts[name]
         if not contexts.others:
             return
@@ -203,7 +202,6 @@ class NodeTls:
 
 
 def tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
-    """The ssl.* settings of one listener."""
     prefix = f"listener.name.{listener.lower()}."
     own = any(name.startswith(prefix) for layer in (config.static, config.dynamic) for name in layer)
     return TlsSettings.from_keys(lambda name: config.tls_value(listener, name), prefix if own else "")

@@ -113,7 +113,6 @@ class ServerLogin:
         self._deadline: Timer | None = reactor.call_later(DEADLINE_MS, self._too_late)
 
     def may_begin_again(self) -> bool:
-        """Whether a handshake starts a re-authentication now."""
         return self._session.may_begin_again(self._reactor.clock.monotonic_ms())
 
     def on_api_versions(self, *, answered: bool = True) -> Answer:
@@ -220,14 +219,12 @@ class ServerLogin:
         return True
 
     def stop(self) -> None:
-        """The connection has ended."""
         for timer in (self._over, self._deadline):
             if timer is not None:
                 timer.cancel()
         self._over = self._deadline = None
 
     def _confine(self) -> None:
-        """Serves only login requests."""
         self._connection.router = self._confined
         self._limit("")
 

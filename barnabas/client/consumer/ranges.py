@@ -241,7 +241,6 @@ class RangeReader:
         return CorruptRecords(self._tp, self.position, str(error))
 
     async def _fetched(self) -> PartitionData:
-        """The response for `position`, from the request in flight or a new one."""
         # A cancelled call may have requested a later offset.
         if self._answer is None or self._asked != self.position:
             self._send(self.position, self._epoch)
@@ -282,7 +281,6 @@ class RangeReader:
         raise BrokerUnreachable("the Fetch answer lacks the requested partition")
 
     def _send(self, offset: int, epoch: int) -> None:
-        """Sends the request if the leader's connection is ready; `epoch` is that of the batch before."""
         self._answer = None
         metadata = self._cluster.metadata
         leader = metadata.leaders.get(self._tp)

@@ -26,7 +26,6 @@ class AbortedFilter:
         self.aborting: set[int] = set()  # producers with an aborted transaction at the present offset; never iterated
 
     def delivers(self, producer_id: int, last_offset: int, *, transactional: bool) -> bool:
-        """Whether to deliver the records of a data batch that ends at `last_offset` (inclusive)."""
         heap = self._heap
         while heap and heap[0][0] <= last_offset:
             self.aborting.add(heapq.heappop(heap)[1])

@@ -11,12 +11,10 @@ from barnabas.client.net.transport import Connection
 
 
 def first_error(connections: Iterable[Connection]) -> KafkaError | None:
-    """The error of the first failed connection."""
     return next((each.error for each in connections if each.error is not None), None)
 
 
 def refused_login(connections: Iterable[Connection]) -> AuthenticationFailed | None:
-    """Why a broker rejected this client, or None."""
     return next((each.error for each in connections if isinstance(each.error, AuthenticationFailed)), None)
 
 
@@ -29,7 +27,6 @@ def check_login(connections: Iterable[Connection]) -> None:
 
 
 def unreachable_broker(cause: KafkaError, node_id: int) -> BrokerUnreachable:
-    """The error of an unreachable broker."""
     error = BrokerUnreachable(cause.message, broker=node_id)
     error.__cause__ = cause
     return error
@@ -50,14 +47,12 @@ def hopeless(connections: Iterable[Connection], bootstrap: list[tuple[str, int]]
 
 
 def all_failed(connections: Iterable[Connection], bootstrap: list[tuple[str, int]]) -> bool:
-    """Whether every bootstrap address has failed."""
     return sum(each.error is not None for each in connections) >= len(bootstrap)
 
 
 def no_answer(
     connections: Iterable[Connection], bootstrap: list[tuple[str, int]], error: KafkaError | None
 ) -> BrokerUnreachable:
-    """Why the client has not started; `error` is that of the last metadata request."""
     each = list(connections)
     failed = first_error(each)
     cause = failed or error

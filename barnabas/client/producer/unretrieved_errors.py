@@ -65,11 +65,9 @@ class UnretrievedErrors:
         return SendFailed(count, errors) if errors else None
 
     def clear(self) -> None:
-        """Drops all: they were reported in another way."""
         self.take()
 
     def _decide(self) -> None:
-        """Counts the unretrieved records of the oldest batch."""
         error, futures = self._held.popleft()
         self._held_count -= len(futures)
         left = 0
