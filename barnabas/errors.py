@@ -1,6 +1,5 @@
 """Kafka's error codes and the package's exceptions.
-A peer's bytes raise only RemoteProtocolError, misuse by our own code LocalProtocolError, a rejected request
-BrokerError.
+A peer's bytes raise only RemoteProtocolError, misuse by our code LocalProtocolError, rejected requests BrokerError.
 """
 
 from __future__ import annotations

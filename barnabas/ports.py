@@ -1,7 +1,4 @@
-"""Ports to the operating system: clock, randomness, disk; `network_port` has the fourth.
-Only the implementations in `barnabas.runtime`, `barnabas.storage.disk` and `barnabas.testing.simulation` call the
-system.
-"""
+"""Ports to the operating system: clock, randomness, disk; `network_port` has the fourth. Only they call the system."""
 
 from __future__ import annotations
 

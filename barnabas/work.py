@@ -4,8 +4,7 @@ Code whose time grows with a list, a file or a number from outside yields after 
 - an int: units worked since the last yield, of about 10 microseconds; UNITS_PER_SLICE make a slice;
 - SLICE: ends the present slice;
 - a function: C code that releases Python's lock, or a system call. It may run in a thread, never raises, and leaves its
-  result or
-  error for the generator.
+  result or error for the generator.
 Units, not time, end a slice, so that the simulated loop splits work exactly as the real one.
 """
 

@@ -1,7 +1,6 @@
-"""Argument and event loop checks of public calls, from their annotations (read at the first call).
+"""Argument and event loop checks of public calls, from their annotations; types without a rule accept everything.
 Checked values are passed on: iterables as lists, pairs as TopicPartition, NumPy integers as int, fractions of ms
-rounded up. Types without a rule here accept everything. Calls for single records are not decorated: they check their
-own arguments.
+rounded up.
 """
 
 from __future__ import annotations

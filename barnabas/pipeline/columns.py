@@ -1,6 +1,4 @@
-"""Columnar decoder: chunks of `client.ranges` to Arrow columns, without a Python object per record. Pure.
-Finds the records first, then decodes each field of all records by vector operations; Arrow copies the fields out.
-"""
+"""Columnar decoder: chunks of `client.ranges` to Arrow columns, without a Python object per record. Pure."""
 
 from __future__ import annotations
 

@@ -2,11 +2,9 @@
 
 The caller performs the yielded effects: `two_phase_commit`, or the simulation. Why no row is lost or doubled:
 - One transaction of `S.driver` decides a batch, under the producer epoch with which the batch began: a replaced driver
-  cannot
-  decide. No part is visible before the decision; none is aborted after it.
+  cannot decide. No part is visible before the decision; none is aborted after it.
 - The driver lists open parts BEFORE it fences earlier drivers (or decides), and then aborts those in no decision: a
-  slow driver
-  never aborts parts of a newer one.
+  slow driver never aborts parts of a newer one.
 - Transactional ids of tasks contain their driver's epoch: a task of a dead driver cannot abort, by InitProducerId, the
   transaction of a later driver's task. For the exception see `next_run`.
 - If a commit is rejected, the slot mark in the same transaction proves whether it was committed earlier.

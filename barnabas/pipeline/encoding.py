@@ -1,6 +1,4 @@
-"""Columnar encoder: Arrow columns to record batches, without a Python object per record.
-numpy computes the varints of all rows; Arrow joins them with the columns. Rows with headers are encoded one by one.
-"""
+"""Columnar encoder: Arrow columns to record batches, without a Python object per record."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Source options, named as in Spark's Kafka connector, and their checks. Pure.
-Unlike the connector, it rejects unknown options, two with the same meaning, and consumer settings that change what is
-read.
+Unlike the connector it rejects unknown or ambiguous options, and consumer settings that change what is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Source task: reads one range of offsets as Arrow record batches, with its own event loop and connection.
-The next batch is requested while Spark works on the current one.
-"""
+"""Source task: reads one range of offsets as Arrow record batches, with its own event loop and connection."""
 
 from __future__ import annotations
 

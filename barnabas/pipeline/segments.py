@@ -1,6 +1,4 @@
-"""Reader of stopped log directories: lists segments, follows their transactions (KIP-98), returns their records.
-It writes nothing and ignores index files.
-"""
+"""Reader of stopped log directories: lists segments, follows their transactions (KIP-98), returns their records."""
 
 from __future__ import annotations
 

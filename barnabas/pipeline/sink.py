@@ -1,11 +1,10 @@
 """Spark's writers: micro-batches and batch jobs to topics and files, optionally exactly once (`decisions`).
 
-- `streamWriter()` runs on the driver before a batch's tasks. Spark pickles the writer for them, so `__getstate__`
-  starts the batch.
+- `streamWriter()` runs on the driver before a batch's tasks. Spark pickles the writer, so `__getstate__` starts the
+  batch.
 - `write()` runs in each task: it reads the decision, then writes and prepares, or skips its input.
 - `commit()` and `abort()` run on the driver, each in another process with its own writer. After a driver's death Spark
-  repeats the
-  batch whose commit it has not logged, under the same number.
+  repeats the batch whose commit it has not logged, under the same number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Code generator of message codecs: one function per version, compiled on first use.
-Neighbouring fixed-width fields share a `struct` call; nested structs and one-byte compact lengths are inlined.
-"""
+"""Code generator of message codecs: one function per version, compiled on first use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Encoder generator: straight-line Python from the objects of one (message, version) to bytes.
-A sliced encoder yields after every few elements and begins a new part after PART_BYTES_MIN. Names: m message, out
-bytearray, parts finished buffers, y work since the last yield.
+Names: m message, out bytearray, parts finished buffers, y work since the last yield of a sliced encoder.
 """
 
 from __future__ import annotations

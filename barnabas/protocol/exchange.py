@@ -1,7 +1,4 @@
-"""Client side of a connection, without I/O: requests in flight and negotiated versions (KIP-35, KIP-511, KIP-368).
-Responses arrive in request order. An overdue response closes the connection, as in Kafka: later ones would be late,
-too.
-"""
+"""Client side of a connection, without I/O: requests in flight and negotiated versions (KIP-35, KIP-511, KIP-368)."""
 
 from __future__ import annotations
 

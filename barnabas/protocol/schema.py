@@ -1,8 +1,11 @@
 """Message declarations: one typed class per message for all versions, and its codecs (KIP-482, KIP-893).
 
     @message(api_key=12, versions=(0, 4), flexible_since=4)
-    class HeartbeatRequest(Message): group_id: str = field(String) generation_id: int = field(Int32) member_id: str =
-    field(String) group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
+    class HeartbeatRequest(Message):
+        group_id: str = field(String)
+        generation_id: int = field(Int32)
+        member_id: str = field(String)
+        group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
 
 A field that a version lacks is not sent and has its default after decoding. Unknown tagged fields and bytes after the
 last field are ignored, as in Kafka. Codecs are generated on first use (`codegen`).

@@ -1,6 +1,4 @@
-"""Fast encoder for many records with one timestamp and no headers, such as lines of text.
-Prefixes come from a table and all parts are joined in one call: no Python code runs for a single record.
-"""
+"""Fast encoder for many records with one timestamp and no headers: no Python code runs for a single record."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Wire types and fields: the elements of message declarations.
-`present()` and `tagged()` give a version's fields; lengths are compact in flexible versions (KIP-482).
-"""
+"""Wire types and fields of message declarations; lengths are compact in flexible versions (KIP-482)."""
 
 from __future__ import annotations
 

@@ -224,6 +224,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._read(_NOTHING)  # what came with the end of the handshake
 
     def _acknowledge(self) -> None:
+        # Without session tickets no response carries the acknowledgement of the client's last message, and Nagle's
+        # algorithm would hold its first request for 40 ms.
         option = getattr(socket, "TCP_QUICKACK", None)  # Linux
         connected = None if self._plain is None or self._gate is None else self._plain.get_extra_info("socket")
         if option is not None and connected is not None:

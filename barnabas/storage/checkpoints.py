@@ -1,6 +1,4 @@
-"""Checkpoint files of a data directory, in Kafka's text formats.
-A file that does not parse completely raises MalformedCheckpoint: no partial results.
-"""
+"""Checkpoint files of a data directory, in Kafka's text formats; a malformed one gives no partial result."""
 
 from __future__ import annotations
 

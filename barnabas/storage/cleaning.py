@@ -1,6 +1,4 @@
-"""Cleaner of one compacted log, in short steps: collects keys, rewrites and swaps segments, then moves `cleaned_to`.
-After a crash at any point a reader gets the same records.
-"""
+"""Cleaner of one compacted log, in short steps; after a crash at any point a reader gets the same records."""
 
 from __future__ import annotations
 

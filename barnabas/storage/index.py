@@ -1,6 +1,4 @@
-"""Offset index and time index of a segment, in Kafka's file formats: sorted arrays in memory.
-The files are complete when the segment is rolled or closed. Preallocated zeros at their end are ignored.
-"""
+"""Offset index and time index of a segment, in Kafka's file formats: sorted arrays in memory."""
 
 from __future__ import annotations
 

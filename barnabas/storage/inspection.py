@@ -1,7 +1,4 @@
-"""Inspection of the records of one produced batch (Kafka's LogValidator), in the loop if short, else in a thread.
-Batches above BATCH_BYTES_MAX or with too many records get MESSAGE_TOO_LARGE, after which producers split them.
-Uncompressed batches with gaps between offset deltas are rejected, too.
-"""
+"""Inspection of the records of one produced batch (Kafka's LogValidator), in the loop if short, else in a thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Files of one partition's folder: writes small files, tracks unsynced and deleted ones.
-A sync runs concurrently with appends: only a sync that began after a file's last change removes it from the list.
-"""
+"""Files of one partition's folder: writes small files, tracks unsynced and deleted ones."""
 
 from __future__ import annotations
 

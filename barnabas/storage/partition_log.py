@@ -1,6 +1,5 @@
 """Log of one partition: segments, producer state, epochs and offsets, in Kafka's file layout.
-The caller provides durability: it syncs `unsynced_files` and then calls `mark_synced`. State in memory changes only
-after the write succeeded.
+The caller provides durability: it syncs `unsynced_files` and then calls `mark_synced`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Recovery of a partition's folder: reads and repairs its files and rebuilds the state.
-Nothing below the recovery point is lost or rewritten. After a clean stop nothing is truncated: damage raises
-DamagedLog.
+Nothing below the recovery point is lost or rewritten. A clean stop forbids truncation: damage raises DamagedLog.
 """
 
 from __future__ import annotations

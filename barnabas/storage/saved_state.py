@@ -1,5 +1,4 @@
-"""Saved state of a log at an offset (`synced-state-checkpoint`), so that a start skips the log below it; Kafka has
-none.
+"""Saved state of a log (`synced-state-checkpoint`, not in Kafka): a start skips the log below it.
 It is written after a sync of everything in it, so it is valid after a power loss or a volume's revert to a snapshot.
 """
 

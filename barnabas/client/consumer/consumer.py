@@ -1,6 +1,4 @@
-"""Consumer: public interface over fetcher, positions, subscription, group membership and commits.
-A cancelled poll has taken nothing. Automatic commits cover the records of earlier polls.
-"""
+"""Consumer: public interface over fetcher, positions, subscription, group membership and commits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Leader epochs of the records fetched from one partition, to find truncations (KIP-320, KIP-279).
-Kafka's client keeps only the last epoch, and may not go back far enough.
-"""
+"""Leader epochs of the records fetched from one partition, to find truncations (KIP-320, KIP-279)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Replica selection of a consumer: the leader, or a nearer replica that it names (KIP-392).
-The leader is asked again after metadata.max.age, a change of leader, or a failure of the replica.
-"""
+"""Replica selection of a consumer: the leader, or a nearer replica that it names (KIP-392)."""
 
 from __future__ import annotations
 

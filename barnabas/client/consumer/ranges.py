@@ -1,7 +1,4 @@
-"""RangeReader: reads offsets of one partition as batches, without decoding records, for bulk readers.
-The next request is sent before a response is processed. Chunks are in offset order, each data record is in exactly one.
-A call that fails or is cancelled has taken nothing.
-"""
+"""RangeReader: reads offsets of one partition as batches, without decoding records, for bulk readers."""
 
 from __future__ import annotations
 

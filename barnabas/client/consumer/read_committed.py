@@ -1,6 +1,4 @@
-"""read_committed filter: finds batches of aborted transactions in a fetched range, as Kafka's consumer does (KIP-98).
-Aborted transactions wait in a min-heap by first offset; an ABORT marker removes a producer from the aborting set.
-"""
+"""read_committed filter: finds batches of aborted transactions in a fetched range, as Kafka's consumer does (KIP-98)."""
 
 from __future__ import annotations
 

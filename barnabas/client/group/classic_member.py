@@ -1,6 +1,4 @@
-"""Classic group member core: creates requests and applies responses (KIP-62, KIP-345, KIP-394, KIP-429, KIP-559,
-KIP-814).
-"""
+"""Classic group member core: creates requests, applies responses (KIP-62, KIP-345, KIP-394, KIP-429, KIP-559, KIP-814)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""User data of sticky assignors, in Kafka's formats without version field (KIP-341, KIP-429).
-Unreadable data counts as no partitions, as in Kafka: only stickiness is lost.
-"""
+"""User data of sticky assignors, in Kafka's formats (KIP-341, KIP-429); unreadable data counts as no partitions."""
 
 from __future__ import annotations
 

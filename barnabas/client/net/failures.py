@@ -1,6 +1,4 @@
-"""Connection failures of a client, as one error.
-A rejected login or certificate is raised at once, as in Kafka's own clients: a retry would fail, too.
-"""
+"""Connection failures of a client, as one error. A rejected login is raised at once, as in Kafka's clients."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Connection to one broker: the asyncio shell around `protocol/exchange.py`.
-`done` of each request is called exactly once, with the decoded response or a KafkaError.
-"""
+"""Connection to one broker: the asyncio shell around `protocol/exchange.py`."""
 
 from __future__ import annotations
 

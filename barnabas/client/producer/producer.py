@@ -1,6 +1,4 @@
-"""Producer: public interface over accumulator, sender and transaction state machine.
-Calls only change the cores and wake the delivery, so a cancelled call leaves nothing half done.
-"""
+"""Producer: public interface over accumulator, sender and transaction state machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Transactions: state machine of a transactional producer (KIP-98, KIP-360, KIP-447, KIP-588, KIP-890, KIP-939).
-At most one request is in flight. EndTxn follows the outcomes of all batches and offsets. A cancelled caller changes
-nothing: the transition continues.
-"""
+"""Transactions: state machine of a transactional producer (KIP-98, KIP-360, KIP-447, KIP-588, KIP-890, KIP-939)."""
 
 from __future__ import annotations
 

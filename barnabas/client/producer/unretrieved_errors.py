@@ -1,7 +1,6 @@
 """Unretrieved record failures: `flush` and `stop` raise them, so that none is lost silently.
-
 asyncio marks in its futures (`_callbacks`, `_log_traceback`) whether a caller waits or has read the exception; a test
-checks that. Reading them costs nothing for written records; a custom future class would cost each record something.
+checks that. Reading them costs nothing for written records, unlike a custom future class.
 """
 
 from __future__ import annotations
