@@ -1,8 +1,5 @@
 """Kafka's error codes and the package's exceptions.
-
-`ErrorCode` is the table of the protocol's codes. Exceptions: bytes from a peer raise only RemoteProtocolError. Misuse by our own code
-raises LocalProtocolError. A refused request raises BrokerError(code), which only the router translates into an answer. A broken
-invariant raises InvariantViolated and stops the node.
+A peer's bytes raise only RemoteProtocolError, misuse by our code LocalProtocolError, rejected requests BrokerError.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ __all__ = [
     "is_passing",
 ]
 
-# Temporary shortages of the process or the system. The disk has not failed.
+# Temporary shortages of the process or the system, not failures of the disk.
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
 
@@ -176,7 +173,6 @@ class ErrorCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """A short description of the error."""
         return MEANINGS[self]
 
 
@@ -358,27 +354,27 @@ MEANINGS: dict[ErrorCode, str] = {
 
 
 class BarnabasError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Root of the package's deliberate errors."""
 
 
 class RemoteProtocolError(BarnabasError):
-    """The peer's bytes break the protocol. The connection is closed, and one log line says why."""
+    """A peer's bytes break the protocol. The connection is closed with one log line."""
 
 
 class LargeMessage(RemoteProtocolError):
-    """A request has too many elements for one turn of the loop. It is decoded again, in slices."""
+    """A request with too many elements for one turn of the loop: decode it again, in slices."""
 
 
 class TooManyElements(RemoteProtocolError):
-    """A request has more elements than any may have. It is answered with an error."""
+    """A request with too many elements. The response is an error."""
 
 
 class LocalProtocolError(BarnabasError):
-    """This process made a call that the state of a core forbids: a bug in our code."""
+    """A call that the state of a core forbids: a bug in our code."""
 
 
 class InvariantViolated(BarnabasError):
-    """A state violates an invariant. The node stops."""
+    """A violated invariant. The node stops."""
 
 
 class DirectoryInUse(BarnabasError):
@@ -386,12 +382,12 @@ class DirectoryInUse(BarnabasError):
 
 
 class BrokerError(BarnabasError):
-    """A refusal with a protocol error code.
+    """A rejection with a protocol error code; only the router translates it into a response.
 
     Attributes:
-        code: the error code of the answer.
-        message: text for answers that carry one, else None. At most MESSAGE_LENGTH_MAX characters are kept: a message often
-            quotes what the peer sent, and a string on the wire has at most 32,767 bytes.
+        code: the error code of the response.
+        message: text of the response or None. At most MESSAGE_LENGTH_MAX characters are kept: a message often quotes
+            what the peer sent, and a string on the wire has at most 32,767 bytes.
     """
 
     MESSAGE_LENGTH_MAX: ClassVar[int] = 2_000
@@ -405,5 +401,5 @@ class BrokerError(BarnabasError):
 
 
 def is_passing(error: OSError) -> bool:
-    """Whether the same call may succeed soon: too many open files, no memory, interrupted."""
+    """Whether the call may succeed soon: too many open files, no memory, interrupted."""
     return error.errno in _PASSING

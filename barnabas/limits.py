@@ -1,4 +1,4 @@
-"""Every limit of the system, with its unit and its reason. A limit that is a Kafka config key is in `broker/config/broker_config.py` instead."""
+"""System-wide limits with unit and reason; limits that are Kafka config keys are in `broker/config/broker_config.py`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ FETCH_SESSION_PARTITIONS_MAX = (
 )
 FRAME_BYTES_MAX = 100 * 1024 * 1024  # default of socket.request.max.bytes, checked before allocation
 FRAME_BYTES_SMALL_MAX = 8 * 1024 * 1024  # frames of every API but Produce: other requests are smaller
-ENVELOPE_BYTES_MAX = (
-    2 * FRAME_BYTES_SMALL_MAX
-)  # of an Envelope: the request inside may be in a longer version than the client's
+# of an Envelope: the request inside may be in a longer version than the client's
+ENVELOPE_BYTES_MAX = 2 * FRAME_BYTES_SMALL_MAX
 # Array elements in one request: a valid 10 MB Metadata request would cost 2.9 s and 311 MB.
 DECODED_ELEMENTS_MAX = 100_000
-# An empty list of topics or partitions inside an element of a request counts as this number of elements. Clients group partitions by
-# topic, so they send no empty list. Handlers take turns after partitions: 99,000 topics without one took 200 ms in one turn, 4,700 take 10 ms.
+# An empty list of topics or partitions in a request element counts as this number of elements. Clients send none: they group
+# partitions by topic. Handlers take turns after partitions: 99,000 empty topics took 200 ms in one turn, 4,700 take 10 ms.
 EMPTY_LIST_ELEMENTS = 20
 # Array elements of a request that is decoded in one turn of the loop: 2 ms. A larger request is decoded in slices.
 ONE_TURN_ELEMENTS_MAX = 2_000
@@ -43,15 +42,13 @@ RESOLVED_HOSTS_MAX = 1_000  # host names whose last addresses are kept: brokers 
 RETAINED_BATCHES = 5  # batches that a producer may have in flight, so the duplicates that must be recognised (KIP-98)
 # Of all protocols of all members of a classic group: its leader's JoinGroup answer has them. A record of the group holds about 1 MiB.
 GROUP_METADATA_BYTES_MAX = 8 * 1024 * 1024
-MEMBER_METADATA_BYTES_MAX = (
-    1024 * 1024
-)  # of all protocols of one member of a classic group: a record of a group holds no more
+# of all protocols of one member of a classic group: a record of a group holds no more
+MEMBER_METADATA_BYTES_MAX = 1024 * 1024
 MEMBER_PROTOCOLS_MAX = 1_000  # assignors that one member of a classic group may name; usual are one to three
 SUBSCRIPTION_NAMES_MAX = 10_000  # topics that one member of a KIP-848 group may subscribe to by name: 7 ms
 SUBSCRIBED_NAMES_MAX = (
     20_000  # topic names that are decoded from the different subscriptions of one classic group: 15 ms
 )
 TOPIC_NAME_LENGTH_MAX = 249  # Kafka's: the folder name with "-partition" and ".delete" suffixes fits 255
-UNREAD_ANSWER_BYTES_MAX = (
-    256 * 1024 * 1024
-)  # of all connections; above it Fetch answers get small and other answers wait
+# of all connections; above it Fetch answers get small and other answers wait
+UNREAD_ANSWER_BYTES_MAX = 256 * 1024 * 1024

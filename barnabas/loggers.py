@@ -1,11 +1,6 @@
-"""The loggers of a node: their names, which are Kafka's where Kafka has such a logger, and their levels.
-
-Administrators name these loggers in DescribeConfigs and IncrementalAlterConfigs (resource type BROKER_LOGGER). In Python's logging
-each has the prefix "barnabas.", so that the loggers of a Kafka client in the same process stay apart.
-
-A line is a call of `logging` with a constant template: a sentence, then details as `key=%s`. The output (`runtime/log_lines.py`) escapes
-and shortens every value and takes the details of JSON lines from the template. So a line never needs to format its values, and a line
-whose level is off costs one call. Never log keys, values or headers of records.
+"""Loggers of a node: names, which are Kafka's where Kafka has them (prefix "barnabas." in Python), and levels.
+A line has a constant template: a sentence, then details as `key=%s`, which the output escapes (`runtime/log_lines.py`).
+Never log keys, values or headers of records.
 """
 
 from __future__ import annotations
@@ -17,6 +12,7 @@ from typing import Final
 PREFIX: Final = "barnabas"
 ROOT: Final = "root"
 TRACE: Final = 5
+# Kafka's names of levels
 LEVELS: Final = {
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,
@@ -24,7 +20,8 @@ LEVELS: Final = {
     "INFO": logging.INFO,
     "DEBUG": logging.DEBUG,
     "TRACE": TRACE,
-}  # Kafka's names of levels
+}
+# name → what it logs
 LOGGERS: Final = {
     ROOT: "every logger without a level of its own",
     "kafka.authorizer.logger": "decisions of the authorizer: what was denied; DEBUG: what was allowed, TRACE: what was only not listed",
@@ -42,23 +39,23 @@ LOGGERS: Final = {
     "kafka.server.ReplicaFetcherThread": "fetches from the leaders of other brokers",
     "kafka.server.metadata": "what changes in the cluster: topics, configurations, brokers, features",
     "state.change.logger": "leaderships of this node, and ISR changes of the partitions that it leads",
-}  # name → what it logs
+}
 
 
 def logger(name: str) -> logging.Logger:
-    """Returns the Python logger of one of LOGGERS. Raises KeyError for another name."""
+    """The Python logger of one of LOGGERS. Raises KeyError for another name."""
     if name not in LOGGERS:
         raise KeyError(f"{name!r} is not in barnabas.loggers.LOGGERS")
     return logging.getLogger(python_name(name))
 
 
 def python_name(name: str) -> str:
-    """Returns the name that Python's logging uses for a logger."""
+    """Name of a logger in Python's logging."""
     return PREFIX if name == ROOT else f"{PREFIX}.{name}"
 
 
 def shown_name(python: str) -> str:
-    """Returns the name that lines show: that of LOGGERS where there is one, else Python's."""
+    """Name in log lines: that of LOGGERS if there is one, else Python's."""
     name = python.removeprefix(f"{PREFIX}.")
     return name if name in LOGGERS else python
 

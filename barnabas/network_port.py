@@ -1,8 +1,4 @@
-"""The network: one of the four ports of Barnabas to the operating system. The other three are in `ports`.
-
-It has a module of its own because its connections are asyncio's: only shells use it, and cores may import `ports`.
-`barnabas.runtime.network` has the real network, `barnabas.testing.simulation.network` the simulated one.
-"""
+"""Network port; separate from `ports` because its connections are asyncio's, which cores do not import."""
 
 from __future__ import annotations
 
@@ -24,11 +20,11 @@ class Listener(Protocol):
         ...
 
     async def accept(self) -> None:
-        """Accepts connections from now on, after `listen` with `accept=False`. OSError if the address is in use."""
+        """Accepts connections, after `listen` with `accept=False`. OSError if the address is in use."""
         ...
 
     def pause(self) -> None:
-        """Accepts no connections until `resume`; new ones wait. A call within `factory` takes effect after its connection."""
+        """New connections wait until `resume`. A call within `factory` takes effect after its connection."""
         ...
 
     def resume(self) -> None:
@@ -36,7 +32,7 @@ class Listener(Protocol):
         ...
 
     def close(self) -> None:
-        """Stops accepting; open connections stay."""
+        """Open connections stay."""
         ...
 
 
@@ -47,10 +43,10 @@ class ListenerOptions:
     Attributes:
         backlog: connections that the kernel keeps before they are accepted (at most net.core.somaxconn on Linux).
         send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF of its connections; -1: the kernel's default.
-        descriptors_left: descriptors that the listener leaves free for other listeners, besides those reserved for files.
-        tls: the context of each new connection, asked when its handshake begins; None: no TLS. With TLS a protocol gets
+        descriptors_left: descriptors left free for other listeners, besides those reserved for files.
+        tls: called for each connection's context when its handshake begins; None: no TLS. A protocol gets
             `connection_made` after the handshake, and `connection_accepted(transport)` before it if it has that method.
-            Simulated networks refuse it.
+            Simulated networks reject it.
         on_tls_failure: called for each failed handshake.
     """
 
@@ -77,8 +73,7 @@ class Network(Protocol):
         accept: bool = True,
         options: ListenerOptions = ...,
     ) -> Listener:
-        """Serves each connection by a new `factory()`. Without `accept`, connections are refused until `Listener.accept`.
-        OSError if the address is in use."""
+        """Serves each connection by a new `factory()`, without `accept` after `Listener.accept`. Raises OSError."""
         ...
 
     async def connect(
@@ -90,12 +85,9 @@ class Network(Protocol):
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to a listener, with TLS if there is a context. The caller sets the time-out (`asyncio.timeout`).
+        """Connects to a listener, with TLS if `tls` is set. The caller sets the time-out (`asyncio.timeout`).
 
-        Args:
-            server_name: the name or address that the other side's certificate must be for; by default `host`.
-
-        Raises:
-            OSError: nothing listens there; ssl.SSLError is one, with a text for people.
+        `server_name` is the name or address in the peer's certificate; by default `host`. Raises OSError, also
+        ssl.SSLError.
         """
         ...

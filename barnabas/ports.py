@@ -1,11 +1,4 @@
-"""Three of the four ports of Barnabas to the operating system: clock, randomness, disk. The fourth is in `network_port`.
-
-The ports are Protocol classes. `barnabas.runtime` has the real implementations, `barnabas.storage.disk` the memory disk, and
-`barnabas.testing.simulation` the simulated ones. One composition root injects them (`broker/node/node.py`, the client's constructor).
-Nothing else in the package calls `time`, `random`, `os.urandom`, `uuid4`, `open`, `loop.create_server` or similar functions.
-
-Paths on a Disk are relative, separated by "/", e.g. "orders-0/00000000000000000000.log".
-"""
+"""Ports to the operating system: clock, randomness, disk; `network_port` has the fourth. Only they call the system."""
 
 from __future__ import annotations
 
@@ -16,7 +9,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Clock(Protocol):
-    """Time in milliseconds. Deadlines use `monotonic_ms`, timestamps in files and on the wire use `now_ms`."""
+    """Time in milliseconds. Deadlines use `monotonic_ms`, timestamps in files and on the wire `now_ms`."""
 
     def now_ms(self) -> int:
         """Wall clock: milliseconds since the Unix epoch."""
@@ -39,7 +32,7 @@ class Rng(Protocol):
         ...
 
     def uuid(self) -> bytes:
-        """16 random bytes in the form of a version-4 UUID; never the reserved all-zero or all-zero-one ids."""
+        """16 bytes of a version-4 UUID; never the reserved all-zero or all-zero-one ids."""
         ...
 
 
@@ -77,43 +70,39 @@ SECTOR_SIZE: Final = 512  # bytes that a disk writes atomically; a torn write en
 class Disk(Protocol):
     """One data directory. Writes are durable only after `sync`; `replace` is durable when it returns.
 
-    A name of more than NAME_BYTES_MAX bytes is refused with ENAMETOOLONG.
+    Paths are relative with "/", e.g. "orders-0/00000000000000000000.log". Names above NAME_BYTES_MAX bytes raise
+    ENAMETOOLONG.
     """
 
     @property
     def root(self) -> str:
-        """The place of the directory, for messages: the absolute path of a real directory."""
+        """Place of the directory, for messages: the absolute path of a real one."""
         ...
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Opens a file for reading and writing. FileNotFoundError if it is missing and `create` is false."""
+        """Raises FileNotFoundError if the file is missing and `create` is false."""
         ...
 
     def handle(self, path: str) -> File:
-        """A handle for `sync` and `close` only, so that the file need not be opened on the loop. For a missing file this call raises
-        FileNotFoundError, or the sync does nothing."""
+        """A handle for `sync` and `close`, which need not open the file. A missing one raises here or syncs nothing."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
-        """The names in a folder, sorted. "" is the root. FileNotFoundError if the folder is missing."""
+        """Names in a folder, sorted; "" is the root. FileNotFoundError if missing."""
         ...
 
     def mkdir(self, path: str, *, private: bool = False) -> None:
-        """Creates the folder and its parents. No error if the folder exists.
-
-        Args:
-            private: only the owner of the process may read a folder that this call creates.
-        """
+        """Creates the folder and its parents. `private`: a created one is readable only by the owner of the process."""
         ...
 
     def remove(self, *paths: str) -> None:
-        """Removes files, in parallel if they are many. No error if a file is missing."""
+        """Removes files, many in parallel. No error for a missing one."""
         ...
 
     async def discard(self, *paths: str) -> None:
-        """Removes files, and folders with their contents, in a thread. No error if one is missing."""
+        """Removes files, and folders with their contents, in a thread. No error for a missing one."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -127,23 +116,19 @@ class Disk(Protocol):
         ...
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Writes a small file atomically and durably: to a temporary file, which is synced and renamed to `path`; then syncs the folder."""
+        """Writes a small file atomically and durably: a temporary file is synced and renamed, then the folder synced."""
         ...
 
     def lock(self, path: str) -> DiskLock:
-        """Takes an exclusive lock as Java's FileChannel.lock does (fcntl).
-
-        Raises:
-            barnabas.errors.DirectoryInUse: another live process holds it.
-        """
+        """Exclusive lock, as Java's FileChannel.lock (fcntl). Raises DirectoryInUse if another live process holds it."""
         ...
 
     async def sync(self, files: Sequence[File]) -> None:
-        """Makes all earlier writes to `files` durable, with their folder entries. Runs in a thread, together with other calls."""
+        """Makes all earlier writes to `files` durable, with their folder entries, in a thread with other calls."""
         ...
 
     def sync_now(self, files: Sequence[File]) -> None:
-        """Does the same as `sync`, but blocks. Only for the start and a clean stop."""
+        """As `sync`, blocking: only for start and clean stop."""
         ...
 
     def total_bytes(self) -> int:
@@ -151,5 +136,5 @@ class Disk(Protocol):
         ...
 
     def available_bytes(self) -> int:
-        """Free space of the volume, for DescribeLogDirs and to refuse writes."""
+        """Free space of the volume, for DescribeLogDirs and to reject writes."""
         ...

@@ -1,17 +1,11 @@
-"""Work: a long computation as a generator, and the one rule that splits it.
+"""Work: a long computation as a generator, which yields so that a turn of the event loop takes at most 10 ms.
 
-The rule: a turn of the event loop takes at most 10 ms of CPU, whatever peers send and files contain. Code whose time grows with a list,
-a file or a number from outside is a generator. It yields after every few elements, so that the loop serves others in between:
-
-- An int says how many units it has worked since the last yield. A unit is about 10 microseconds. UNITS_PER_SLICE of them make a slice.
-- SLICE ends the present slice, whatever was counted in it.
-- A function is C code that releases Python's lock: compression, or a system call. It runs in a thread, if the node was given one,
-  and the generator continues after it. It never raises: it leaves its result, or its error, where the generator looks for it.
-
-Units, not time, end a slice, so that the simulated loop splits work exactly as the real one does.
-
-`broker/scheduling/slices.py` runs all work of a node, one slice in each turn of the loop. `finished` runs work at once: for short work,
-tests and tools.
+Code whose time grows with a list, a file or a number from outside yields after every few elements:
+- an int: units worked since the last yield, of about 10 microseconds; UNITS_PER_SLICE make a slice;
+- SLICE: ends the present slice;
+- a function: C code that releases Python's lock, or a system call. It may run in a thread, never raises, and leaves its
+  result or error for the generator.
+Units, not time, end a slice, so that the simulated loop splits work exactly as the real one.
 """
 
 from __future__ import annotations
@@ -34,7 +28,7 @@ Work = Steps[Any]
 
 
 def finished(work: Steps[T]) -> T:
-    """Runs work to its end at once, its C code in place. Returns its result."""
+    """Runs work at once, its C code in place: for short work, tests and tools. Returns its result."""
     while True:
         try:
             step = next(work)
@@ -46,7 +40,7 @@ def finished(work: Steps[T]) -> T:
 
 
 def sorted_in_slices(names: list[str]) -> Steps[Iterator[str]]:
-    """Returns an iterator over the names in ascending order, each once. It takes a few microseconds for each."""
+    """The names in ascending order, each once, in a few microseconds each."""
     runs = []
     for start in range(0, len(names), SORTED_AT_ONCE):
         runs.append(sorted(set(names[start : start + SORTED_AT_ONCE])))
@@ -55,7 +49,7 @@ def sorted_in_slices(names: list[str]) -> Steps[Iterator[str]]:
 
 
 def distinct_in_slices(names: Iterable[str]) -> Steps[dict[str, None]]:
-    """Returns the names, each once, in the order of their first occurrence."""
+    """The names, each once, in the order of their first occurrence."""
     found: dict[str, None] = {}
     rest = iter(names)
     while some := dict.fromkeys(islice(rest, HASHED_PER_UNIT)):
@@ -65,7 +59,7 @@ def distinct_in_slices(names: Iterable[str]) -> Steps[dict[str, None]]:
 
 
 def discarded(entries: dict[Any, Any]) -> Steps[None]:
-    """Empties a dict that has no other use: to free 100,000 entries at once takes 10 ms."""
+    """Empties an unused dict: freeing 100,000 entries at once takes 10 ms."""
     for number in range(1, len(entries) + 1):
         entries.popitem()
         if not number % DISCARDED_PER_UNIT:

@@ -1,7 +1,6 @@
-"""Argument and event loop checks of public calls, from their annotations (read at the first call).
+"""Argument and event loop checks of public calls, from their annotations; types without a rule accept everything.
 Checked values are passed on: iterables as lists, pairs as TopicPartition, NumPy integers as int, fractions of ms
-rounded up. Types without a rule here accept everything. Calls for single records are not decorated: they check their
-own arguments.
+rounded up.
 """
 
 from __future__ import annotations
@@ -84,7 +83,6 @@ def as_int(value: object) -> int | None:
 
 
 def _rule(hint: Any) -> _Rule | None:
-    """None if everything is accepted."""
     origin = get_origin(hint)
     if origin is Union or origin is UnionType:
         return _any_of(hint)
@@ -215,7 +213,6 @@ def _mapping(key: _Rule | None, value: _Rule | None) -> _Rule:
 
 
 def _fields_of(kind: type, text: str) -> _Take:
-    """Checks an instance of a named tuple or a data class, and its fields."""
     rules: dict[str, _Rule] | None = None
 
     def take(value: Any, where: str) -> Any:

@@ -100,7 +100,6 @@ class KafkaError(BarnabasError):
 
 
 def _restored(kind: type[KafkaError], args: tuple[Any, ...], attributes: dict[str, Any]) -> KafkaError:
-    """Restores an error for `pickle` and `copy`."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)
     return error
@@ -342,7 +341,6 @@ def check_topic_name(name: object) -> None:
 
 
 def code_of(number: int) -> ErrorCode:
-    """UNKNOWN_SERVER_ERROR for an unknown number."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -153,7 +153,6 @@ class _Copy:
                 log.warning("the copy waits for the end of a transaction: %s", error)
 
     async def _send(self, polled: _Polled) -> int:
-        """Sends the results of the transform; returns their number."""
         sent = 0
         for records in polled.values():
             for record in records:
@@ -169,13 +168,11 @@ class _Copy:
         return sent
 
     async def _start_over(self, polled: _Polled) -> None:
-        """Aborts the transaction and rewinds the consumer."""
         self._go_back(polled)
         await self._until_answered(self._producer.abort_transaction)
         self.progress.aborted += 1
 
     def _go_back(self, polled: _Polled) -> None:
-        """The next poll returns these records again."""
         for tp in self._still_assigned(polled):
             self._consumer.seek(tp, polled[tp][0].offset)
 
@@ -185,7 +182,6 @@ class _Copy:
 
 
 def _check(consumer: Consumer[Any, Any], producer: Producer[Any, Any]) -> None:
-    """Rejects settings that would lose or repeat records."""
     if consumer.group_id is None:
         raise IllegalState(
             "exactly_once needs Consumer(group_id=...): the copy continues from the group's committed offsets"

@@ -77,7 +77,6 @@ class LoopBound:
         log.warning(text)
 
     def _unfinished(self) -> str:
-        """What is lost without `stop`, for the warning."""
         return ""
 
 

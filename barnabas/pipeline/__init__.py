@@ -1,7 +1,5 @@
-"""The data pipeline on Spark: a source, an exactly-once sink, and the two-phase commit under it.
-
-The import starts no JVM and needs neither Spark nor Arrow: names are resolved at their first use. A PipelineError then
-reports a missing extra.
+"""Data pipeline on Spark: a source, an exactly-once sink, and its two-phase commit.
+Names are resolved at their first use: the import needs neither Spark nor Arrow. PipelineError reports a missing extra.
 """
 
 from __future__ import annotations

@@ -1,12 +1,4 @@
-"""Decodes record batches into Arrow columns, without a Python object per record.
-
-Pure: takes chunks of `client.ranges` and returns Arrow record batches with the columns of Spark's Kafka connector. It
-first finds where records begin, a whole run of records of equal length at a time. Then a few vector operations decode
-each field of all records. Arrow copies keys, values and headers out of the chunk: it views the chunk as an array in
-which fields and gaps alternate, and takes the fields.
-
-Invariants: malformed records raise RemoteProtocolError; rows are in offset order and within the requested range.
-"""
+"""Columnar decoder: chunks of `client.ranges` to Arrow columns, without a Python object per record. Pure."""
 
 from __future__ import annotations
 
@@ -43,17 +35,13 @@ _NO_TIMESTAMP_TYPE = -1
 
 
 def arrow_schema(columns: Sequence[str]) -> Any:
-    """Returns the Arrow schema of these columns, in their order."""
     return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])
 
 
 def decode(chunk: Chunk, start: int, end: int, topic: str, partition: int, columns: Sequence[str]) -> Any:
-    """Decodes the records of a chunk with offsets from `start` (inclusive) to `end` (exclusive).
+    """An Arrow record batch of the offsets from `start` (inclusive) to `end` (exclusive); None without records.
 
-    Returns one Arrow record batch, or None if no record is in the range.
-
-    Raises:
-        RemoteProtocolError: the records are malformed or contradict their batch.
+    Raises RemoteProtocolError for malformed records.
     """
     try:
         return _Decoder(chunk, start, end).table(topic, partition, columns)
@@ -62,7 +50,7 @@ def decode(chunk: Chunk, start: int, end: int, topic: str, partition: int, colum
 
 
 class _Decoder:
-    """The fields of one chunk, as arrays with one element per record."""
+    """Fields of one chunk: arrays with one element per record."""
 
     def __init__(self, chunk: Chunk, start: int, end: int) -> None:
         self.data = chunk.data
@@ -149,7 +137,7 @@ class _Decoder:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def _run(self, position: int, end: int, left: int) -> tuple[int, int]:
-        """Returns the number of records from `position` with equal length, and the distance between them in bytes."""
+        """Number of records from `position` with equal length, and their distance in bytes."""
         if position >= end:
             raise RemoteProtocolError("a batch ends before its last record")
         data = self.data
@@ -172,7 +160,7 @@ class _Decoder:
         return (count if same.all() else int(same.argmin())), stride
 
     def _varints(self, at: IntArray) -> tuple[IntArray, IntArray]:
-        """Decodes the zigzag varints at these positions; returns the values and the positions after them."""
+        """Zigzag varints at these positions, and the positions after them."""
         data = self.bytes
         raw = data[at]
         at = at + 1
@@ -189,7 +177,7 @@ class _Decoder:
             value[more] |= (raw & np.uint8(0x7F)).astype(np.int64) << shift
             more = more[raw > 127]
             shift += 7
-        # numpy's right shift copies the sign bit of a full 64-bit varint: it is masked off
+        # numpy's right shift copies the sign bit of a full 64-bit varint: mask it off.
         return ((value >> 1) & np.int64(0x7FFF_FFFF_FFFF_FFFF)) ^ -(value & 1), at
 
     def _check(self, at: IntArray, ends: IntArray) -> None:
@@ -197,7 +185,6 @@ class _Decoder:
             raise RemoteProtocolError("a field of a record reaches beyond its record")
 
     def _cut(self, start: int, end: int) -> None:
-        """Keeps only the records of the range: the first and the last batch may extend beyond it."""
         offsets = self.offsets
         if not len(offsets) or (offsets[0] >= start and offsets[-1] < end):
             return
@@ -218,7 +205,7 @@ class _Decoder:
     # -- columns -------------------------------------------------------------------------------------------------------
 
     def _taken(self, starts: IntArray, lengths: IntArray, kind: Any) -> Any:
-        """Copies byte ranges of the chunk into an Arrow array; a length of −1 is null."""
+        """Copies byte ranges of the chunk into an Arrow array; length −1 is null."""
         count = len(starts)
         null = lengths < 0
         some_null = bool(null.any())
@@ -232,10 +219,7 @@ class _Decoder:
         return pieces.take(pa.array(wanted, mask=null) if some_null else pa.array(wanted))
 
     def _headers(self) -> Any:
-        """Decodes the lists of headers; null for records without headers.
-
-        Decodes the first headers of all records at once, then the second ones, and so on.
-        """
+        """Lists of headers; null without headers. Decodes the first headers of all records, then the second ones, …"""
         counts, at = self._varints(self.headers_at)
         if bool((counts < 0).any()) or bool((counts * 2 > self.ends - at).any()):
             raise RemoteProtocolError("a record claims more headers than it has bytes for")

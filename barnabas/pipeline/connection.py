@@ -1,4 +1,4 @@
-"""Connects to the cluster that the options name, for source and sink."""
+"""Connection of source and sink to the cluster of the options."""
 
 from __future__ import annotations
 
@@ -18,14 +18,9 @@ from barnabas.pipeline.options import ClientOptions
 async def connected(
     client: ClientOptions, *, auto_create_topics: bool = False, timeout_ms: int | None = None
 ) -> NetworkClient:
-    """Starts a client of the cluster that the options name.
+    """A started client. `timeout_ms` limits the first response; by default the request timeout.
 
-    Args:
-        auto_create_topics: lets metadata requests create topics, if the brokers are configured to.
-        timeout_ms: how long to wait for the first answer; by default the request timeout.
-
-    Raises:
-        PipelineError: no broker answers, the cluster refuses this client, or a store cannot be read.
+    Raises PipelineError: no broker answers, the cluster rejects this client, or a store is unreadable.
     """
     try:
         cluster = NetworkClient(client, auto_create_topics=auto_create_topics)
@@ -42,7 +37,7 @@ async def connected(
 
 
 def unreachable(client: ClientOptions, error: KafkaError) -> PipelineError:
-    """Returns the error for a cluster of which no broker answers, or that refuses this client."""
+    """The error for a cluster that does not answer or rejects this client."""
     if isinstance(error, AuthenticationFailed):
         return PipelineError(
             "kafka.security.protocol", client.security_protocol, error.message, "does not open the cluster"

@@ -1,13 +1,5 @@
-"""The decision of a driver about a micro-batch, and its text format.
-
-A `PreparedPart` identifies the prepared part of one task at one participant. A `BatchDecision` names the next batch and every
-handle of the batch before it. Its commit is the atomic point of a batch. The text is stored as the metadata of a
-committed offset; the offset is the number of the next batch. A text that is longer than a broker allows is split into
-chunks. One transaction commits all chunks, and they carry the same token, so that a reader detects chunks of different
-decisions.
-
-Invariants: `BatchDecision.decode(decision.encode())` returns the decision; any other text raises ValueError and no other
-error.
+"""Decision of a driver about a micro-batch, and its text format in the metadata of a committed offset.
+The offset is the number of the next batch. Its commit is the atomic point of a batch.
 """
 
 from __future__ import annotations
@@ -24,7 +16,7 @@ _TEXT_BYTES_MAX = 64 * 1024 * 1024  # limit of a decompressed decision
 
 
 class Identity(NamedTuple):
-    """Producer id and epoch: the identity of a driver or of a task's transaction."""
+    """Producer id and epoch of a driver or of a task's transaction."""
 
     producer_id: int
     epoch: int
@@ -34,17 +26,13 @@ class Identity(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Identity:
-        """Parses the `str()` of an identity.
-
-        Raises:
-            ValueError: the text has another form.
-        """
+        """Raises ValueError unless `text` is the `str()` of an identity."""
         producer_id, _, epoch = text.partition("-")
         return cls(int(producer_id), int(epoch))
 
 
 class PreparedPart(NamedTuple):
-    """The prepared part of one task at one participant: all data that another process needs to commit or abort it."""
+    """Prepared part of one task at one participant: enough for another process to commit or abort it."""
 
     participant: str  # name of the TwoPhaseCommitSink
     key: str  # identifies the part in a listing of open parts: a transactional id, or the name of a staged file
@@ -53,7 +41,7 @@ class PreparedPart(NamedTuple):
 
 
 class SlotMark(NamedTuple):
-    """A mark that a task commits with its records: it proves, for its partition, that the transaction was committed."""
+    """A mark committed with a task's records: it proves that its partition's transaction was committed."""
 
     next_batch: int
     query: str
@@ -64,17 +52,13 @@ class SlotMark(NamedTuple):
 
     @classmethod
     def decode(cls, next_batch: int, text: str) -> SlotMark:
-        """Parses the text of a mark.
-
-        Raises:
-            ValueError: the text has another form.
-        """
+        """Raises ValueError."""
         query, _, identity = text.rpartition(" ")
         return cls(next_batch, query, Identity.parse(identity))
 
 
 class BatchDecision(NamedTuple):
-    """The outcome of the batches before `next_batch`; the parts of the last one, `handles`, must be committed."""
+    """Outcome of the batches before `next_batch`; the parts of the last one, `handles`, must be committed."""
 
     next_batch: int
     query: str  # id of the query in Spark's checkpoint
@@ -85,7 +69,7 @@ class BatchDecision(NamedTuple):
     handles: tuple[PreparedPart, ...]
 
     def encode(self, length_max: int = CHUNK_LENGTH_MAX) -> list[str]:
-        """Encodes the decision as text, in chunks of at most `length_max` characters."""
+        """Text in chunks of at most `length_max` characters, committed together, with the same token."""
         participants = list(dict.fromkeys(handle.participant for handle in self.handles))
         value = [
             self.query,
@@ -103,20 +87,12 @@ class BatchDecision(NamedTuple):
 
     @staticmethod
     def chunk_count(first: str) -> int:
-        """Returns the number of chunks of a decision from its first chunk.
-
-        Raises:
-            ValueError: the text is not a chunk of a decision.
-        """
+        """Number of chunks, from the first one. Raises ValueError."""
         return int(first.split(" ", 4)[3]) if first.count(" ") == 4 else int("no chunk")
 
     @classmethod
     def decode(cls, next_batch: int, chunks: Sequence[str]) -> BatchDecision | None:
-        """Decodes the chunks of a decision, in order. Returns None for chunks of different decisions: read them again.
-
-        Raises:
-            ValueError: the chunks are not a decision.
-        """
+        """None for chunks of different decisions: read them again. Raises ValueError for other texts."""
         heads = []
         text = ""
         for number, chunk in enumerate(chunks):

@@ -1,18 +1,13 @@
-"""The exactly-once protocol of the sink, as pure functions: starts, decides, commits and aborts micro-batches.
+"""Exactly-once protocol of the sink: generators that start, decide, commit and abort micro-batches. Pure.
 
-Each is a generator that yields effects and receives their results. The caller (`two_phase_commit`, or the simulation,
-which runs the same functions) performs the effects.
-
-Why no row is lost or doubled:
-- One transaction of `S.driver` decides a batch, under the producer epoch with which the batch began. A driver that was
-  replaced therefore cannot decide. Before the decision no part of the batch may become visible; after it no part may be
-  aborted.
-- The driver lists open parts BEFORE it fences off earlier drivers (or before it decides). Afterwards it aborts those
-  listed parts that are in no decision. So a slow driver never aborts parts that a newer one has prepared.
-- The transactional ids of tasks contain the epoch of their driver. So a task of a dead driver cannot abort, by
-  InitProducerId, the transaction of a later driver's task. First attempts may reuse the ids of the batch before: see
-  `next_run`.
-- If a commit is refused, the slot mark in the same transaction proves whether the transaction was committed earlier.
+The caller performs the yielded effects: `two_phase_commit`, or the simulation. Why no row is lost or doubled:
+- One transaction of `S.driver` decides a batch, under the producer epoch with which the batch began: a replaced driver
+  cannot decide. No part is visible before the decision; none is aborted after it.
+- The driver lists open parts BEFORE it fences earlier drivers (or decides), and then aborts those in no decision: a
+  slow driver never aborts parts of a newer one.
+- Transactional ids of tasks contain their driver's epoch: a task of a dead driver cannot abort, by InitProducerId, the
+  transaction of a later driver's task. For the exception see `next_run`.
+- If a commit is rejected, the slot mark in the same transaction proves whether it was committed earlier.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ _SINK_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
 
 
 class DriverReplaced(BarnabasError):
-    """A newer driver has taken over the sink id. This one can no longer decide, and its query must end."""
+    """A newer driver has taken over the sink id. This one can no longer decide: its query must end."""
 
 
 class HalfCommitted(BarnabasError):
@@ -43,7 +38,7 @@ class HalfCommitted(BarnabasError):
 
 
 class CommitResult(Enum):
-    """The result of the commit of a decided part."""
+    """Result of the commit of a decided part."""
 
     COMMITTED = "committed"  # by this call or earlier
     LOST = "lost"  # aborted by another process
@@ -64,19 +59,19 @@ class ListOpen:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Sends InitProducerId with the driver's transactional id: fences off earlier drivers. Result: the new Identity."""
+    """Fences earlier drivers by InitProducerId. Result: the new Identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadDecision:
-    """Reads the last decision; waits for one that is being committed. Result: the BatchDecision or None."""
+    """Reads the last decision; waits for one being committed. Result: the BatchDecision or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitDecision:
-    """Commits `decision` in one transaction of the driver, under the identity `decision.driver`.
+    """Commits `decision` in one transaction under the identity `decision.driver`.
 
-    Result: True, or False if that identity is fenced off. Any other failure raises; the outcome is unknown then.
+    Result: True, or False if that identity is fenced. Any other failure raises; the outcome is then unknown.
     """
 
     decision: BatchDecision
@@ -84,7 +79,7 @@ class CommitDecision:
 
 @dataclass(frozen=True, slots=True)
 class CommitHandle:
-    """Makes a prepared part visible; repeats until the outcome is certain. Result: an CommitResult."""
+    """Makes a prepared part visible; repeats until the outcome is certain. Result: a CommitResult."""
 
     handle: PreparedPart
     next_batch: int
@@ -92,17 +87,14 @@ class CommitHandle:
 
 @dataclass(frozen=True, slots=True)
 class AbortHandle:
-    """Drops an open or prepared part, unless it has ended or its name was reused since the handle was made.
-
-    A slow driver must not abort a part of a later batch. Result: None.
-    """
+    """Drops an open or prepared part, unless it has ended or its name was reused (by a later batch). Result: None."""
 
     handle: PreparedPart
 
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """Sends EndTxn(commit) for a task's transaction. Result: whether this or an earlier request has committed it."""
+    """Sends EndTxn(commit). Result: whether this or an earlier request has committed."""
 
     transactional_id: str
     identity: Identity
@@ -110,7 +102,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ReadSlot:
-    """Reads the last committed SlotMark of a partition; ignores open transactions. Result: the mark or None."""
+    """Reads a partition's last committed SlotMark; ignores open transactions. Result: the mark or None."""
 
     partition: int
 
@@ -119,23 +111,23 @@ class ReadSlot:
 
 
 def check_sink_id(sink_id: str) -> None:
-    """Raises PipelineError unless `sink_id` is valid: the names below then differ from those of every other sink."""
+    """Raises PipelineError unless the names below differ from those of every other sink."""
     if not _SINK_ID.fullmatch(sink_id):
         raise PipelineError("sink.id", sink_id, "use 1 to 120 letters, digits, '_' and '-'", "is not a sink id")
 
 
 def driver_id(sink_id: str) -> str:
-    """Returns the transactional id of the driver."""
+    """Transactional id of the driver."""
     return f"{sink_id}.driver"
 
 
 def group_id(sink_id: str, chunk: int = 0) -> str:
-    """Returns the group that holds the decision, or one of its further chunks."""
+    """Group with the decision, or with one of its further chunks."""
     return f"eos-{sink_id}.{chunk}" if chunk else f"eos-{sink_id}"
 
 
 def slot_group_id(sink_id: str, partition: int) -> str:
-    """Returns the group that holds the slot mark of one partition."""
+    """Group with the slot mark of one partition."""
     return f"eos-{sink_id}.slot.{partition}"
 
 
@@ -152,35 +144,31 @@ class TaskName(NamedTuple):
 
 
 class BatchStart(NamedTuple):
-    """The data of a batch's start that its tasks and its end need."""
+    """What tasks and the end of a batch need of its start."""
 
     driver: Identity
     run: str = ""  # part of the names of first attempts; "" if names are not reused
 
 
 def task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
-    """Returns the transactional id of a task. Later batches reuse the ids of first attempts in a run, and no others."""
+    """Transactional id of a task. Later batches reuse only the ids of first attempts in a run."""
     if start.run and task.first:
         return f"{sink_id}.{start.run}.{task.partition}"
     return f"{sink_id}.{start.driver}.{task.partition}.{task.unique}"
 
 
 def is_own_id(sink_id: str, transactional_id: str) -> bool:
-    """Returns whether this is the transactional id of a task of this sink."""
+    """Whether this id belongs to a task of this sink."""
     return transactional_id.startswith(f"{sink_id}.") and transactional_id != driver_id(sink_id)
 
 
 def is_of_start(sink_id: str, start: BatchStart, transactional_id: str) -> bool:
-    """Returns whether this is the transactional id of a task of this batch start.
-
-    No later start has tasks with these names: only the start directly after a decision reuses its run (see `next_run`).
-    """
+    """Whether this id belongs to a task of this batch start, and so to no later one (see `next_run`)."""
     runs = [str(start.driver), *([start.run] if start.run else [])]
     return any(transactional_id.startswith(f"{sink_id}.{run}.") for run in runs)
 
 
 def partition_of(transactional_id: str) -> int:
-    """Returns the partition of the task with this transactional id."""
     return int(transactional_id.split(".")[2])
 
 
@@ -188,11 +176,11 @@ def partition_of(transactional_id: str) -> int:
 
 
 def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> EffectSteps[BatchStart]:
-    """Starts a batch: fences off earlier drivers, completes the last decision, aborts undecided parts.
+    """Starts a batch: fences earlier drivers, completes the last decision, aborts undecided parts.
 
     Args:
-        reuse: allows reuse of the ids of first attempts (see `next_run`). Valid only if Spark repeats no stages,
-            because a repeated stage numbers its attempts from 0 again.
+        reuse: allows reuse of the ids of first attempts (see `next_run`). Valid only if Spark repeats no stages: a
+            repeated stage numbers its attempts from 0 again.
         forgotten: `next_batch` of a decision whose lost parts the user has accepted.
     """
     listed: Sequence[PreparedPart] = yield ListOpen()
@@ -205,12 +193,11 @@ def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> EffectS
 
 
 def next_run(driver: Identity, decision: BatchDecision | None) -> str:
-    """Returns the run, which is part of the names of this batch's first attempts.
+    """The run, a part of the names of this batch's first attempts.
 
-    The decision's run is reused on two conditions. The driver's epoch follows directly after the one that decided, so
-    no batch was begun in between. All tasks of the decision were first attempts: they have ended, so no other task uses
-    their names. Reuse saves the coordinator a new transactional id, and every partition a new producer, for each task
-    of each batch.
+    The decision's run is reused if no batch was begun in between (the driver's epoch follows directly) and all its
+    tasks were first attempts, so that no running task has their names. Reuse saves a new transactional id and a new
+    producer in every partition, for each task of each batch.
     """
     if decision is not None and decision.run and decision.reusable:
         expected = decision.driver.epoch + decision.epochs_spent + 1
@@ -220,7 +207,7 @@ def next_run(driver: Identity, decision: BatchDecision | None) -> str:
 
 
 def complete(decision: BatchDecision, forgotten: int | None = None) -> EffectSteps[None]:
-    """Carries out phase two of a decision; may be repeated.
+    """Phase two of a decision; may be repeated.
 
     Raises:
         HalfCommitted: another process aborted parts of the decision.
@@ -240,7 +227,7 @@ def complete(decision: BatchDecision, forgotten: int | None = None) -> EffectSte
 
 
 def sweep(listed: Iterable[PreparedPart], decision: BatchDecision | None) -> EffectSteps[None]:
-    """Aborts those parts listed before the fence that are in no decision."""
+    """Aborts parts listed before the fence that are in no decision."""
     decided = _keys(decision.handles) if decision is not None else frozenset()
     for handle in listed:
         if (handle.participant, handle.key) not in decided:
@@ -271,13 +258,10 @@ def _instructions(decision: BatchDecision, lost: Sequence[PreparedPart]) -> str:
 
 
 def admitted(decision: BatchDecision | None, batch: int, query: str, sink_id: str, *, adopt: bool = False) -> bool:
-    """Returns whether a task of `batch` must write. False if the batch is decided: the task then skips its input.
+    """Whether a task of `batch` must write; otherwise the batch is decided and the task skips its input.
 
-    Args:
-        adopt: treat earlier batches that the sink does not know as done.
-
-    Raises:
-        PipelineError: the batch does not follow the last decision of this sink id.
+    `adopt`: earlier batches unknown to the sink count as done. Raises PipelineError if the batch does not follow the
+    last decision.
     """
     if decision is None:
         if batch > 0 and not adopt:
@@ -310,15 +294,14 @@ def check_owner(decision: BatchDecision | None, query: str, sink_id: str) -> Non
 
 
 def superseded(decision: BatchDecision | None, batch: int) -> bool:
-    """Returns whether the batch was decided without a task that has just prepared; the task then aborts its parts."""
+    """Whether the batch was decided without the task that has just prepared; it then aborts its parts."""
     return decision is not None and decision.next_batch > batch
 
 
 def slot_state(mark: SlotMark | None, batch: int, query: str, sink_id: str) -> bool:
-    """For delivery `per_partition`: returns whether the partition's part of `batch` must be written.
+    """For delivery `per_partition`: whether the partition's part of `batch` must be written.
 
-    Raises:
-        PipelineError: another query has written under this sink id.
+    Raises PipelineError if another query has written under this sink id.
     """
     if mark is None:
         return True
@@ -339,7 +322,7 @@ def _older_checkpoint(next_batch: int, batch: int) -> PipelineError:
 
 
 class TaskMessage(NamedTuple):
-    """The message of a task to its driver."""
+    """Message of a task to its driver."""
 
     start: BatchStart
     task: TaskName
@@ -353,7 +336,7 @@ class TaskMessage(NamedTuple):
 def commit_batch(
     sink_id: str, batch: int, messages: Sequence[TaskMessage], epochs_spent: int, forgotten: int | None = None
 ) -> EffectSteps[BatchDecision]:
-    """Decides the batch, commits its parts and aborts other attempts at them. Returns the decision in force.
+    """Decides the batch, commits its parts, aborts other attempts. Returns the decision in force.
 
     Raises:
         DriverReplaced: another driver has taken over; this call decided nothing.
@@ -404,13 +387,10 @@ def _replaced(sink_id: str) -> DriverReplaced:
 def abort_batch(
     batch: int, messages: Iterable[TaskMessage | None], start: BatchStart | None = None
 ) -> EffectSteps[None]:
-    """Ends a failed batch: drops its parts; commits them instead if the batch was decided.
+    """Ends a failed batch: drops its parts, or commits them if it was decided.
 
-    It reads the decision first, because Spark also calls this after `commit` raised, when the batch may be decided.
-    Killed tasks have sent no message; the names of their parts contain the batch's start and so identify them.
-
-    Args:
-        start: the batch's start, if it is known from another source than a message.
+    Spark also calls this after `commit` raised. Killed tasks have sent no message: `start`, if known, identifies their
+    parts.
     """
     standing: BatchDecision | None = yield ReadDecision()
     arrived = [message for message in messages if message is not None]
@@ -427,7 +407,7 @@ def abort_batch(
 
 
 def commit_transaction(transactional_id: str, identity: Identity, next_batch: int) -> EffectSteps[CommitResult]:
-    """Commits the prepared transaction of a task; succeeds also if another process has committed it."""
+    """Commits a task's prepared transaction; succeeds also if another process has committed it."""
     if (yield EndTransaction(transactional_id, identity)):
         return CommitResult.COMMITTED
     mark: SlotMark | None = yield ReadSlot(partition_of(transactional_id))

@@ -1,7 +1,5 @@
-"""Asks the cluster about the topics to read: partitions, first and last offsets, offsets by time.
-
-The shell under `planning`, on the driver. Every error names the option that asked for something missing. End offsets
-are last stable offsets under read_committed (KIP-98), else high watermarks.
+"""Discovery: partitions, first and last offsets and offsets by time, asked from the cluster on the driver.
+End offsets are last stable offsets under read_committed (KIP-98), else high watermarks.
 """
 
 from __future__ import annotations
@@ -44,11 +42,7 @@ def ask(options: SourceOptions, question: Callable[[Discovery], Coroutine[Any, A
 
 
 class Discovery:
-    """Asks one cluster about one subscription.
-
-    Args:
-        cluster: a started cluster.
-    """
+    """Queries of a started `cluster` about one subscription."""
 
     def __init__(self, cluster: NetworkClient, options: SourceOptions) -> None:
         self._cluster = cluster
@@ -58,14 +52,8 @@ class Discovery:
     async def partitions(self, expected: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
         """Returns every partition that the subscription names now, in order.
 
-        A broker's metadata may be out of date: the request is repeated for a while before a missing partition is an
-        error.
-
-        Args:
-            expected: partitions known from before; with `failOnDataLoss` off their topics may be missing.
-
-        Raises:
-            PipelineError: a topic or partition that the options name does not exist.
+        A broker's metadata may be stale: the request is repeated for a while before a missing partition is an error.
+        `expected` partitions may be missing with `failOnDataLoss` off. Raises PipelineError.
         """
         subscription = self.options.subscription
         known = tuple(expected)
@@ -89,7 +77,7 @@ class Discovery:
         return [TopicPartition(name, p) for name in sorted(counts) for p in range(counts[name])]
 
     def _counts(self, metadata: ClusterMetadata) -> dict[str, int]:
-        """Returns the number of partitions of each subscribed topic that exists."""
+        """Partitions of each subscribed topic that exists."""
         subscription = self.options.subscription
         return {
             name: len(info.partitions)
@@ -118,24 +106,22 @@ class Discovery:
                 )
 
     async def firsts(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the log start offsets."""
+        """Log start offsets."""
         return await self._listed(dict.fromkeys(partitions, EARLIEST))
 
     async def lasts(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the end offsets: those after the last readable records."""
+        """Offsets after the last readable records."""
         return await self._listed(dict.fromkeys(partitions, LATEST))
 
     def epochs(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the leader epochs that came with the last offsets, else those of the metadata; −1 if unknown."""
+        """Leader epochs of the last offsets, else those of the metadata; −1 unknown."""
         known = self._cluster.metadata.leader_epochs
         return {tp: self._epochs.get(tp, known.get(tp, -1)) for tp in partitions}
 
     async def truncated(self, seen: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> Offsets:
-        """Returns the partitions whose logs were truncated below an offset (KIP-320), each with the offset of the cut.
+        """Partitions whose logs were truncated (KIP-320) below the offsets in `seen`, each with the offset of the cut.
 
-        Args:
-            seen: offsets up to which the logs had records.
-            epochs: the leader epochs at that time; partitions without one are not checked.
+        `epochs` are the leader epochs of `seen`; partitions without one are not checked.
         """
         now = self.epochs(seen)
         changed = {tp: epochs[tp] for tp in seen if epochs.get(tp, -1) >= 0 and now[tp] != epochs[tp] and now[tp] >= 0}
@@ -143,14 +129,13 @@ class Discovery:
         return {tp: end for tp, end in ends.items() if 0 <= end < seen[tp]}
 
     async def by_time(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
-        """Returns the first offset at or after a timestamp (ms) in each partition; −1 if there is none."""
+        """The first offset at or after a timestamp (ms) in each partition; −1 without one."""
         return await self._listed(timestamps)
 
     async def starts(self, partitions: list[TopicPartition], firsts: Offsets, lasts: Offsets) -> Offsets:
-        """Returns the offsets where reading begins, by the options.
+        """Start offsets by the options.
 
-        Raises:
-            PipelineError: an offset is out of range, a time is after the last record, or a partition is missing.
+        Raises PipelineError: an offset is out of range, a time is after the last record, or a partition is missing.
         """
         bound = self.options.start
         wanted = self._wanted(bound, partitions)
@@ -170,7 +155,7 @@ class Discovery:
         return {tp: self._offset(bound, tp, at, firsts[tp], lasts[tp]) for tp, at in wanted.items()}
 
     async def ends(self, partitions: list[TopicPartition], firsts: Offsets, lasts: Offsets) -> Offsets:
-        """Returns the offsets where a batch ends, by the options; a time after the last record means the log's end."""
+        """End offsets by the options; a time after the last record means the log's end."""
         bound = self.options.end
         wanted = self._wanted(bound, partitions)
         if bound.by_time:
@@ -218,11 +203,7 @@ class Discovery:
 
 
 async def plan_batch(discovery: Discovery, pushed: Pushdown) -> list[OffsetRange]:
-    """Returns the ranges of a batch, narrowed by filters.
-
-    Raises:
-        PipelineError: the options ask for something that does not exist, or the end lies before the beginning.
-    """
+    """Ranges of a batch, narrowed by filters. Raises PipelineError for missing partitions or an end before the start."""
     partitions = await discovery.partitions()
     firsts = await discovery.firsts(partitions)
     lasts = await discovery.lasts(partitions)

@@ -1,10 +1,4 @@
-"""Encodes Arrow columns as record batches: many rows at once, without a Python object per record.
-
-How: numpy computes the varints before and between the columns for all rows. Arrow joins them with the columns, row by
-row, into one binary array; its data buffer holds the records of a batch. Rows with headers are encoded one by one.
-
-Invariants: the bytes equal those of `protocol.record_codec.encode` for the same rows.
-"""
+"""Columnar encoder: Arrow columns to record batches, without a Python object per record."""
 
 from __future__ import annotations
 
@@ -24,14 +18,14 @@ _M = np.uint32(0x5BD1E995)
 
 
 def as_binary(column: pa.Array) -> pa.Array:
-    """Converts a column of strings or bytes to bytes with 64-bit offsets."""
+    """Strings or bytes as bytes with 64-bit offsets."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(pa.large_binary())
 
 
 def lengths_of(column: pa.Array) -> np.ndarray:
-    """Returns the length in bytes of each value of an `as_binary` column; −1 for null."""
+    """Length in bytes of each value of an `as_binary` column; −1 for null."""
     offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column) + 1]
     lengths = np.diff(offsets)
     if column.null_count:
@@ -40,7 +34,7 @@ def lengths_of(column: pa.Array) -> np.ndarray:
 
 
 def partitions_of_keys(keys: pa.Array, partition_count: int) -> np.ndarray:
-    """Returns the partition of each key (`as_binary`, without nulls), as Java's default partitioner does."""
+    """Partition of each key (`as_binary`, without nulls), as by Java's default partitioner."""
     hashes = np.empty(len(keys), dtype=np.uint32)
     if len(keys):
         data = np.frombuffer(keys.buffers()[2], dtype=np.uint8) if keys.buffers()[2] is not None else _NO_BYTES
@@ -56,7 +50,7 @@ _NO_BYTES = np.empty(0, dtype=np.uint8)
 
 
 def _murmur2(data: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
-    """Computes murmur2 of keys of equal length, all at once."""
+    """murmur2 of keys of equal length, all at once."""
     words, rest = length >> 2, length & 3
     with np.errstate(over="ignore"):
         h = np.full(len(starts), _SEED ^ length, dtype=np.uint32)
@@ -80,7 +74,7 @@ def _little_endian(data: np.ndarray, starts: np.ndarray, count: int) -> np.ndarr
 def encode_rows(
     keys: pa.Array | None, values: pa.Array, headers: pa.Array | None, timestamp_ms: int
 ) -> Iterator[EncodedRecords]:
-    """Encodes the rows as batches, in order, each of at most BATCH_BYTES_MAX bytes.
+    """Encodes the rows as batches of at most BATCH_BYTES_MAX bytes, in order.
 
     Args:
         keys, values: `as_binary`; null means a record without key or value.
@@ -101,7 +95,7 @@ def encode_rows(
 
 
 def _cut(ends: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields ranges of rows that fit into one batch; `ends` are the cumulative sizes of the rows."""
+    """Ranges of rows that fit one batch; `ends` are the cumulative sizes of the rows."""
     start, taken = 0, 0
     while start < len(ends):
         end = max(start + 1, int(np.searchsorted(ends, taken + BATCH_BYTES_MAX, side="right")))
@@ -130,7 +124,7 @@ def _zigzag(numbers: np.ndarray) -> np.ndarray:
 
 
 def _width(numbers: np.ndarray) -> np.ndarray:
-    """Returns the length of each zigzag-encoded number as a varint, in bytes."""
+    """Length in bytes of each zigzag-encoded number."""
     width = np.ones(len(numbers), dtype=np.int64)
     for bits in (7, 14, 21, 28):
         width += numbers >= np.uint64(1 << bits)
@@ -138,7 +132,7 @@ def _width(numbers: np.ndarray) -> np.ndarray:
 
 
 def _varints(columns: list[np.ndarray]) -> pa.Array:
-    """Encodes, for each row, the varints of its numbers as one binary value."""
+    """For each row, the varints of its numbers as one binary value."""
     count = len(columns[0])
     widths = [_width(column) for column in columns]
     ends = np.cumsum(np.sum(widths, axis=0)) if count else np.empty(0, dtype=np.int64)

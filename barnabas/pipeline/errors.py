@@ -1,8 +1,4 @@
-"""The error of the pipeline: it names the option, its value and the remedy.
-
-It is raised on the driver before any task starts, if possible. Errors of the cluster during reads and writes are those
-of `barnabas.client.errors`.
-"""
+"""PipelineError: names the option, its value and the remedy; raised before any task starts, if possible."""
 
 from __future__ import annotations
 
@@ -20,9 +16,9 @@ class PipelineError(BarnabasError):
 
     Attributes:
         option: the option, argument or environment variable, as the user spells it.
-        value: its value; None if it is missing.
+        value: None if it is missing.
         remedy: what to do, as a sentence.
-        problem: what is wrong, as the predicate of a sentence whose subject is the option and its value.
+        problem: a predicate about the option and its value.
     """
 
     def __init__(self, option: str, value: object, remedy: str, problem: str = "cannot be used") -> None:
@@ -47,7 +43,7 @@ class PipelineError(BarnabasError):
 
 @contextmanager
 def writing_to(option: str, path: str) -> Iterator[None]:
-    """Converts an OSError during writes to the directory that `option` names into a PipelineError."""
+    """Converts an OSError of writes to the directory of `option` into a PipelineError."""
     try:
         yield
     except OSError as error:

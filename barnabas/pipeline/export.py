@@ -1,9 +1,5 @@
-"""Exports topics to Parquet files by a Spark batch job, from a running cluster or stopped brokers' log directories.
-
-A task reads one partition (or one segment) and writes one Parquet file with the columns of the source, including
-headers. It writes to a temporary file and renames it, so that a repeated task leaves one file. Then the export is
-verified. Every offset of every partition must be a row, a control record, a record of an aborted transaction, or
-removed (compaction). The files must hold as many rows as the tasks counted. `_SUCCESS` is written last.
+"""Export of topics to Parquet by a Spark batch job, from a running cluster or stopped brokers' log directories.
+One task and file per partition or segment. The export is verified: every offset must be accounted for.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ from barnabas.runtime.files import FileDisk
 
 
 class Part(NamedTuple):
-    """The result of a range of offsets: one file, or none if the range has no rows."""
+    """Result of a range of offsets: one file, or none if the range has no rows."""
 
     topic: str
     partition: int
@@ -53,7 +49,7 @@ class Part(NamedTuple):
 
     @property
     def removed(self) -> int:
-        """The number of offsets without a record: removed by compaction, or never used."""
+        """Number of offsets without a record: removed by compaction, or never used."""
         return self.end - self.start - self.rows - self.control - self.aborted
 
 
@@ -101,13 +97,13 @@ def export_topics(
     """Exports every record of the topics, up to their present ends, from a running cluster.
 
     Args:
-        spark: gives the session; called when everything that can be checked without it is checked.
+        spark: returns the session; called after all checks that do not need it.
         to: a directory that does not exist or is empty.
-        committed: leave open and aborted transactions out.
+        committed: skip open and aborted transactions.
         properties: Kafka's client properties of TLS and SASL.
 
     Raises:
-        PipelineError: topics, cluster or directory cannot be used, or the verification failed.
+        PipelineError: topics, cluster or directory are unusable, or the verification failed.
     """
     target = _target(to)
     options = SourceOptions.parse(
@@ -133,18 +129,12 @@ def export_directories(
     *,
     committed: bool = True,
 ) -> Exported:
-    """Exports every record of the topics in the log directories of stopped brokers, with one task per segment.
+    """Exports every record of the topics in log directories of stopped brokers, with one task per segment.
 
-    If several directories hold a partition, the newest copy is read (see `newest_copy`).
-
-    Args:
-        spark: gives the session; called when everything that can be checked without it is checked.
-        roots: log directories on this machine.
-        to: a directory that does not exist or is empty.
-        committed: leave open and aborted transactions out.
+    Reads the newest copy of a partition in several directories (see `newest_copy`). Arguments as of `export_topics`.
 
     Raises:
-        PipelineError: a broker runs on a directory; topics or directories cannot be used; the verification failed.
+        PipelineError: a broker runs on a directory; topics or directories are unusable; the verification failed.
     """
     target = _target(to)
     with ExitStack() as locks:
@@ -201,7 +191,7 @@ def _target(to: str | Path) -> Path:
 
 
 def _run(spark: SparkSession, work: Sequence[Any], task: Callable[[Any], Any]) -> list[Any]:
-    """Runs one Spark task per piece of work. Raises the first PipelineError itself, without Spark's wrapper."""
+    """Runs one Spark task per piece of work. Raises the first PipelineError without Spark's wrapper."""
     if not work:
         return []
     results = spark.sparkContext.parallelize(work, len(work)).map(lambda piece: _told(task, piece)).collect()
@@ -222,11 +212,7 @@ def _told(task: Callable[[Any], Any], piece: Any) -> Any:
 
 
 def _finished(target: Path, parts: Iterable[Part], notes: Iterable[str] = ()) -> Exported:
-    """Compares the counts of the tasks with the written files.
-
-    Raises:
-        PipelineError: a file is missing or holds another number of rows; a partition has more records than offsets.
-    """
+    """Compares the tasks' counts with the written files. Raises PipelineError if they differ."""
     done = Exported(target, tuple(parts), tuple(notes))
     for part in done.parts:
         written = pq.read_metadata(target / part.file).num_rows if part.file else 0
@@ -283,7 +269,7 @@ def _export_segment(piece: tuple[SegmentScan, int, tuple[Aborted, ...] | None], 
 
 
 def _write(target: str, wanted: OffsetRange, tables: Iterable[Any]) -> tuple[int, str]:
-    """Writes the rows to a file; returns their number and the file's name, "" if there are no rows."""
+    """Writes the rows to a file; returns their number and the file's name ("" without rows)."""
     name = f"{wanted.topic}-{wanted.partition}-{wanted.start:020d}.parquet"
     aside = Path(target, f".{name}.{_attempt()}")
     writer = None

@@ -1,12 +1,5 @@
-"""FileSink: the participant that stages Parquet files and moves them into place after the decision.
-
-A part is one file in `_staging` under the output directory (Spark's readers ignore names that begin with `_`).
-pre_commit syncs the file and its folder. Commit renames it into the output directory; abort removes it. Names are
-unique per attempt. A repeated commit finds the file in place, or its mark (`.done`), because a reader of the output may
-have removed the file.
-
-Invariants: a file in the output directory is complete and decided. Driver and tasks must share a file system with an
-atomic rename.
+"""FileSink: participant that stages Parquet files and moves them into place after the decision.
+Files are in `_staging` (ignored by Spark) until the commit renames them; all processes share the file system.
 """
 
 from __future__ import annotations
@@ -53,7 +46,7 @@ class FilePart(Part):
         self.handle = self.handle._replace(rows=self.handle.rows + batch.num_rows)
 
     def end(self) -> None:
-        """Closes the file for writing, before it is synced."""
+        """Closes the file for writing, before its sync."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             with writing_to("files.path", self.folder):
@@ -73,7 +66,7 @@ class FileSink(TwoPhaseCommitSink):
         path: the output directory; created if missing.
 
     Raises:
-        PipelineError: the directory cannot be written.
+        PipelineError: the directory is not writable.
     """
 
     name = "files"
@@ -83,9 +76,8 @@ class FileSink(TwoPhaseCommitSink):
         self._forgotten_before = ""
         with writing_to("files.path", path):
             if disk is None:
-                os.makedirs(
-                    path, exist_ok=True
-                )  # with the modes of the umask: FileDisk itself makes private directories
+                # with the modes of the umask: FileDisk itself makes private directories
+                os.makedirs(path, exist_ok=True)
             self._disk: Disk = FileDisk(path) if disk is None else disk
             self.path = self._disk.root
             if not self._disk.exists(STAGING):
@@ -130,7 +122,7 @@ class FileSink(TwoPhaseCommitSink):
         return [PreparedPart(self.name, n, "", 0) for n in names if start is None or f"-{start.driver}-" in n]
 
     def _forget_before(self, key: str) -> None:
-        """Removes the marks of earlier batches: a later decision exists, so their commits are not repeated."""
+        """Removes marks (`.done`) of earlier batches: their commits are not repeated after a later decision."""
         batch = key.partition("-")[0]
         if batch == self._forgotten_before:
             return

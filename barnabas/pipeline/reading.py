@@ -1,9 +1,4 @@
-"""A task of the source: reads one range of offsets as Arrow record batches.
-
-The shell between Spark's synchronous iterator and the client: an event loop, and one connection to the leader. It
-requests the next batch while Spark works on the current one. Lost records, also those of a log that was truncated since
-the range was planned, fail the task; with `failOnDataLoss` off they are skipped.
-"""
+"""Source task: reads one range of offsets as Arrow record batches, with its own event loop and connection."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeftOut:
-    """Counts the records of a range that are not delivered, by reason."""
+    """Numbers of skipped records of a range, by reason."""
 
     def __init__(self) -> None:
         self.control = 0
@@ -39,15 +34,15 @@ def read_range(options: SourceOptions, wanted: OffsetRange, left_out: LeftOut | 
     """Reads the record batches of a range, in offset order.
 
     Args:
-        left_out: counts the records left out; only for a range that begins and ends at batch boundaries.
+        left_out: counts the skipped records; only for a range that begins and ends at batch boundaries.
 
     Raises:
-        PipelineError: records of the range are lost, and `failOnDataLoss` is on; no broker answers.
+        PipelineError: records of the range are lost, also by a truncation since the plan, and `failOnDataLoss` is on;
+            no broker answers.
         KafkaError: the partition cannot be read.
     """
-    steps = (
-        loop_factory()()
-    )  # not asyncio.Runner: it installs a SIGINT handler at every step, which costs more than the step
+    # not asyncio.Runner: it installs a SIGINT handler at every step, which costs more than the step
+    steps = loop_factory()()
     try:
         cluster = steps.run_until_complete(connected(options.client))
         try:
@@ -73,7 +68,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange, left_out: LeftOut | 
 
 
 class _Task:
-    """Reads a range, and continues after lost records if `failOnDataLoss` is off."""
+    """Reads a range, and skips lost records if `failOnDataLoss` is off."""
 
     def __init__(self, options: SourceOptions, wanted: OffsetRange, cluster: NetworkClient) -> None:
         self.start = wanted.start  # the first offset to deliver, if it exists
@@ -123,7 +118,7 @@ class _Task:
         )
 
     async def _check_truncated(self) -> None:
-        """Checks before the first fetch whether the log was truncated below the range's end since the plan."""
+        """Before the first fetch: whether the log was truncated below the range's end since the plan."""
         epoch, self._epoch = self._epoch, -1
         if epoch < 0:
             return
@@ -136,7 +131,7 @@ class _Task:
             raise LogTruncated(self._tp, self._wanted.end, end)
 
     async def _truncated(self, position: int, what: str) -> None:
-        """Handles a truncated log: raises, or with `failOnDataLoss` off reads what the log has now."""
+        """A truncated log: raises, or with `failOnDataLoss` off reads its present records."""
         if self._options.fail_on_data_loss:
             raise PipelineError(
                 "failOnDataLoss",
@@ -151,7 +146,7 @@ class _Task:
         self._reader = self._reader_from(position) if position < self._wanted.end else None
 
     async def _lost(self, position: int) -> None:
-        """Handles a lost `position`: raises, or with `failOnDataLoss` off continues after the gap."""
+        """A lost `position`: raises, or with `failOnDataLoss` off continues after the gap."""
         first = (await list_offsets(self._cluster, {self._tp: EARLIEST}))[self._tp].offset
         last = (await list_offsets(self._cluster, {self._tp: LATEST}))[self._tp].offset
         end = self._wanted.end

@@ -1,11 +1,4 @@
-"""Reads the segments of stopped log directories: lists them, follows their transactions, returns their records.
-
-It writes nothing. It ignores index files: it reads each segment from beginning to end and follows transactions by their
-records and markers.
-
-Invariants: a batch with a wrong checksum ends the partition if it is in the last segment, as in a broker's log
-recovery; it is an error in any other segment. Follows KIP-98.
-"""
+"""Reader of stopped log directories: lists segments, follows their transactions (KIP-98), returns their records."""
 
 from __future__ import annotations
 
@@ -41,7 +34,7 @@ class Segment(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The beginning or the end of a producer's transaction, at `offset`."""
+    """Beginning or end of a producer's transaction, at `offset`."""
 
     offset: int
     producer_id: int
@@ -49,7 +42,7 @@ class Marker(NamedTuple):
 
 
 class SegmentScan(NamedTuple):
-    """The result of a scan of a segment's batch headers."""
+    """Scan of a segment's batch headers."""
 
     segment: Segment
     first_offset: int
@@ -68,18 +61,14 @@ class Aborted(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The transactions of one partition."""
+    """Transactions of one partition."""
 
     aborted: tuple[Aborted, ...]
     first_open: int | None  # first offset of the earliest open transaction
 
 
 def lock_directory(disk: Disk, root: str) -> DiskLock:
-    """Takes the lock of a log directory, so that no broker starts on it during the export.
-
-    Raises:
-        PipelineError: a broker runs on the directory, or it cannot be locked.
-    """
+    """Locks a log directory against brokers. Raises PipelineError if one runs on it."""
     try:
         return disk.lock(LOCK_FILE)
     except BarnabasError as error:
@@ -93,7 +82,6 @@ def lock_directory(disk: Disk, root: str) -> DiskLock:
 
 
 def segments_of(disk: Disk, root: str, topics: Sequence[str]) -> list[Segment]:
-    """Lists the segments of all partitions of these topics in one log directory, in order."""
     starts: Mapping[tuple[str, int], int] = read_offsets(disk, LOG_START_CHECKPOINT)
     found = []
     for folder in disk.listdir("."):
@@ -117,10 +105,9 @@ def segments_of(disk: Disk, root: str, topics: Sequence[str]) -> list[Segment]:
 
 
 def scan_segment(disk: Disk, segment: Segment) -> SegmentScan:
-    """Reads a whole segment for its offsets and transactions.
+    """Scans a whole segment for offsets and transactions.
 
-    Raises:
-        PipelineError: the segment is damaged and not the last one of its partition.
+    A wrong checksum ends the last segment, as in a broker's recovery; elsewhere it raises PipelineError.
     """
     file = disk.open(segment.path)
     try:
@@ -163,10 +150,10 @@ def _end_of_transaction(data: memoryview) -> str:
 
 
 def newest_copy(scans: Iterable[SegmentScan]) -> list[SegmentScan]:
-    """Selects the newest copy of each partition that is in several directories; returns its segments.
+    """The segments of each partition's newest copy over several directories.
 
-    The copy with the latest leader epoch is the newest, then the longest: a longer copy may hold records that a later
-    leader has overwritten.
+    The copy with the latest leader epoch, then the longest: a longer copy may hold records that a later leader has
+    overwritten.
     """
     copies: dict[tuple[str, int], dict[str, list[SegmentScan]]] = {}
     for each in scans:
@@ -181,7 +168,6 @@ def newest_copy(scans: Iterable[SegmentScan]) -> list[SegmentScan]:
 
 
 def decided(scans: Iterable[SegmentScan]) -> Decided:
-    """Follows the transactions over the segments of one partition, in order."""
     begun: dict[int, int] = {}
     aborted = []
     for each in scans:
@@ -198,10 +184,9 @@ def decided(scans: Iterable[SegmentScan]) -> Decided:
 def chunks_of(
     disk: Disk, wanted: SegmentScan, start: int, end: int, aborted: Sequence[Aborted] | None
 ) -> Iterator[Chunk]:
-    """Yields the records to deliver, of the batches that overlap the offsets from `start` to before `end`.
+    """Records to deliver from the batches that overlap offsets `start` to before `end`.
 
-    Args:
-        aborted: the aborted transactions of the partition, for read_committed.
+    `aborted`: aborted transactions of the partition, for read_committed.
     """
     judge = None
     if aborted is not None:

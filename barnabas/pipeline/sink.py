@@ -1,14 +1,10 @@
-"""Spark's writers: write micro-batches and batch jobs to topics and files, with exactly-once delivery as an option.
+"""Spark's writers: micro-batches and batch jobs to topics and files, optionally exactly once (`decisions`).
 
-Spark's hooks, and what the writers do there:
-- `streamWriter()` runs on the driver before a batch's tasks. Spark pickles the writer for them; `__getstate__`
-  therefore starts the batch: it fences off earlier drivers, completes the last decision and aborts undecided parts.
+- `streamWriter()` runs on the driver before a batch's tasks. Spark pickles the writer, so `__getstate__` starts the
+  batch.
 - `write()` runs in each task: it reads the decision, then writes and prepares, or skips its input.
-- `commit()` runs on the driver, in another process with its own writer: it decides under the identity of the batch's
-  start, which the tasks' messages contain, and commits. `abort()` runs in a third process: it reads the decision first.
-  After a driver's death Spark repeats the batch whose commit it has not logged, under the same number.
-
-The protocol is in `decisions`.
+- `commit()` and `abort()` run on the driver, each in another process with its own writer. After a driver's death Spark
+  repeats the batch whose commit it has not logged, under the same number.
 """
 
 from __future__ import annotations
@@ -63,18 +59,16 @@ log = logging.getLogger("barnabas.pipeline")
 _BATCH_QUERY = "batch"  # the query in decisions of batch jobs, which have none
 _CONNECT_TIMEOUT_MS = 15_000
 _TOPIC_TIMEOUT_MS = 10_000
-# Spark kills the worker of a task two seconds after it has told it to stop (spark.python.task.killTimeout).
+# Spark kills the worker of a task two seconds after its stop request (spark.python.task.killTimeout).
 _STRAGGLER_MS = 3_000
 _STRAGGLER_POLL_S = 0.25
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType) -> DataSourceWriter:
-    """Returns the writer for `df.write`. Raises PipelineError."""
     return BatchSink(SinkOptions.parse(given, streaming=False), _columns(schema))
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
-    """Returns the writer for `df.writeStream`. Raises PipelineError."""
     return StreamSink(SinkOptions.parse(given, streaming=True), _columns(schema))
 
 
@@ -84,7 +78,7 @@ def _columns(schema: StructType) -> list[tuple[str, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class SinkMessage(WriterCommitMessage):
-    """The message of a task to its driver. `task` is None for a delivery without a decision."""
+    """Message of a task to its driver. `task` is None for a delivery without a decision."""
 
     rows: int
     task: TaskMessage | None = None
@@ -136,10 +130,7 @@ class _Sink:
                 decisions.admitted(decision, self.batch, _BATCH_QUERY, self.options.sink_id)
 
     def _query(self) -> str | None:
-        """Reads the id of the query from its checkpoint, because Spark passes it to tasks only.
-
-        Returns None if the checkpoint cannot be read.
-        """
+        """Query id from its checkpoint, or None: Spark passes it to tasks only."""
         if self.options.checkpoint is None:
             return None
         try:
@@ -165,7 +156,7 @@ class _Sink:
             log.info("sink %s: batch %d is committed: %s", self.options.sink_id, batch, decision)
 
     async def _abort(self, batch: int, messages: Sequence[Any]) -> None:
-        """Aborts a batch. If tasks have sent no message, repeats that for as long as they may run.
+        """Aborts a batch, repeatedly while tasks without message may run.
 
         Otherwise a worker that Spark has not killed yet could begin a transaction afterwards.
         """
@@ -181,7 +172,6 @@ class _Sink:
                 await asyncio.sleep(_STRAGGLER_POLL_S)
 
     def coordinator(self, requests: TransactionRequests) -> CommitCoordinator:
-        """Returns the coordinator of this sink."""
         options = self.options
         participants = self.participants(requests)
         return CommitCoordinator(
@@ -237,7 +227,7 @@ class _Sink:
             transaction_timeout_ms=self.transaction_timeout_ms,
             **options.producer_settings(),
         )
-        # Fences off earlier attempts, then reads what they have committed.
+        # Fences earlier attempts, then reads what they have committed.
         async with producer, self.connected() as cluster:
             found = await TopicSink(options.sink_id, requests=TransactionRequests(cluster)).read_slot(
                 task.partition, stable=True
@@ -263,7 +253,6 @@ class _Sink:
     # -- parts of the sink ---------------------------------------------------------------------------------------------
 
     def participants(self, requests: TransactionRequests) -> list[TwoPhaseCommitSink]:
-        """Returns the participants of the decision."""
         options = self.options
         found: list[TwoPhaseCommitSink] = []
         if self.to_topics:
@@ -286,7 +275,7 @@ class _Sink:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[NetworkClient]:
-        """Connects to the cluster for the block. Raises PipelineError if it is unreachable."""
+        """Connects to the cluster for the block. Raises PipelineError."""
         cluster = await connected(self.options.client, auto_create_topics=True, timeout_ms=_CONNECT_TIMEOUT_MS)
         try:
             yield cluster
@@ -295,7 +284,7 @@ class _Sink:
 
 
 class _Writing:
-    """The parts of one task; they begin with the first row."""
+    """Parts of one task; they begin with the first row."""
 
     def __init__(self, sink: _Sink, participants: list[TwoPhaseCommitSink], task: Task, spread: int) -> None:
         self.rows = 0
@@ -379,7 +368,7 @@ def _tasks(messages: Iterable[Any]) -> list[TaskMessage]:
 
 
 async def _check_topic(cluster: NetworkClient, topic: str) -> None:
-    """Waits until the topic exists; the brokers may create it on the request. Raises PipelineError."""
+    """Waits until the topic exists; the request may create it. Raises PipelineError."""
     cluster.add_topics([topic])
     deadline = cluster.clock.monotonic_ms() + _TOPIC_TIMEOUT_MS
     while not cluster.metadata.partition_count(topic):

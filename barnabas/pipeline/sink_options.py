@@ -1,8 +1,4 @@
-"""The options of the sink, and the columns that it accepts; both are checked before anything is written.
-
-Pure. Options of Spark's Kafka connector keep their names; the others configure delivery. Every error is a PipelineError
-that names the option, its value and the remedy.
-"""
+"""Sink options and accepted columns, checked before anything is written. Pure."""
 
 from __future__ import annotations
 
@@ -53,19 +49,20 @@ _KAFKA = (
     "max.request.size",
     "buffer.memory",
 )
+# not for batches
 _KAFKA_TUNING = (
     "batch.size",
     "linger.ms",
     "max.in.flight.requests.per.connection",
     "retries",
-)  # not for batches
+)
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _STRINGY = ("string", "binary")
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The options of a write."""
+    """Options of a write."""
 
     client: ClientOptions
     delivery: str
@@ -86,7 +83,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-        """Parses the options. Raises PipelineError for the first invalid one."""
+        """Raises PipelineError for the first invalid option."""
         options = Options(given, (*_OWN, *(f"kafka.{name}" for name in (*_KAFKA, *_KAFKA_TUNING))))
         options.check_names()
         delivery = (options.text("delivery") or (EXACTLY_ONCE if streaming else AT_LEAST_ONCE)).lower()
@@ -132,7 +129,6 @@ class SinkOptions:
         )
 
     def producer_settings(self) -> dict[str, Any]:
-        """Settings of the producers, without those of transactions."""
         return {
             **self.client.as_arguments(),
             "compression_type": self.compression,
@@ -143,7 +139,6 @@ class SinkOptions:
 
 
 def _sink_id(options: Options, delivery: str, streaming: bool) -> str:
-    """Returns the given sink id, else one derived from the checkpoint's location."""
     sink_id = options.text("sink.id")
     if sink_id:
         check_sink_id(sink_id)
@@ -165,17 +160,12 @@ def _sink_id(options: Options, delivery: str, streaming: bool) -> str:
 
 
 def _local(location: str | None) -> str:
-    """Returns the path of a folder on this machine; "" for another location."""
     path = re.sub(r"^file:/*", "/", (location or "").rstrip("/"))
     return "" if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) else path
 
 
 def check_columns(options: SinkOptions, columns: Sequence[tuple[str, str]]) -> None:
-    """Checks that the frame's columns, as (name, Spark type), can be written.
-
-    Raises:
-        PipelineError: a column is missing, has the wrong type, or would be dropped.
-    """
+    """Raises PipelineError if a column (name, Spark type) is missing, has the wrong type, or would be dropped."""
     types = {name.lower(): kind for name, kind in columns}
     if len(types) != len(columns):
         raise PipelineError("columns", ", ".join(name for name, _ in columns), "rename one", "name a column twice")

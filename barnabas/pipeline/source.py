@@ -1,7 +1,4 @@
-"""Reads topics in batches: Spark's DataSourceReader over `planning` (offsets) and `reading` (records).
-
-Spark creates the reader in a planning worker on the driver, asks it for partitions there, and sends it to the tasks.
-"""
+"""Batch source: Spark's DataSourceReader over `planning` (offsets) and `reading` (records)."""
 
 from __future__ import annotations
 
@@ -40,20 +37,17 @@ _TYPES = {
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
-    """Returns the columns that the options select, with the types of Spark's Kafka connector.
+    """Columns that the options select, with the types of Spark's Kafka connector. Raises PipelineError.
 
-    Checks all options: Spark asks for the columns in `load()`. It does not say then whether a stream is meant, so what only
-    streams or only batches refuse is checked when the read begins.
-
-    Raises:
-        PipelineError: an option is invalid.
+    Checks all options except those that only streams or only batches reject: in `load()` Spark does not say which is
+    meant.
     """
     SourceOptions.parse(options, streaming=not has_end(options))
     return StructType([StructField(name, _TYPES[name]) for name in columns_of(options)])
 
 
 def check_schema(options: Mapping[str, str], schema: StructType) -> None:
-    """Raises PipelineError if the user gave a schema that differs from the source's."""
+    """Raises PipelineError if the user's schema differs from the source's."""
     own = schema_of(options)
     if schema != own:
         raise PipelineError(
@@ -75,8 +69,7 @@ class _PushFilters:
     """`pushFilters` of the batch reader.
 
     Spark rejects a reader that overrides this method while spark.sql.python.filterPushdown.enabled is off, the default.
-    It detects that by the method's `__func__`. This object has none, so the source works on every session, and is
-    faster on one with pushdown: filters affect the speed only.
+    It detects that by the method's `__func__`, which this object lacks: the source works on every session.
     """
 
     def __init__(self, push: Callable[[list[Filter]], list[Filter]]) -> None:
@@ -88,7 +81,7 @@ class _PushFilters:
 
 
 class BatchReader(DataSourceReader):
-    """One read of topics, between the offsets that the options select."""
+    """One read of topics, between the offsets of the options."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -107,10 +100,6 @@ class BatchReader(DataSourceReader):
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """Returns a reader over the records that the options select.
-
-    Raises:
-        PipelineError: an option is invalid.
-    """
+    """A reader of the records that the options select. Raises PipelineError."""
     check_schema(options, schema)
     return BatchReader(SourceOptions.parse(options, streaming=False))

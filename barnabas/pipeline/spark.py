@@ -1,8 +1,5 @@
-"""The Spark data source `barnabas`: creates readers and writers for Spark.
-
-`barnabas.pipeline.session()` registers it; on any other session call `spark.dataSource.register(BarnabasDataSource)`.
-Use it as `spark.read.format("barnabas")`, `.readStream`, `.write`, `.writeStream`. Spark pickles the source into
-planning workers, so it holds only its options. `source`, `stream` and `sink` do the work.
+"""Spark data source `barnabas`, registered by `barnabas.pipeline.session()`: `spark.read.format("barnabas")`.
+Spark pickles it into planning workers, so it holds only its options; `source`, `stream` and `sink` do the work.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ class BarnabasDataSource(DataSource):
         return "barnabas"
 
     def schema(self) -> StructType:
-        """Returns the columns of Spark's Kafka connector, or those of the option `columns`."""
+        """Columns of Spark's Kafka connector, or those of the option `columns`."""
         from barnabas.pipeline.source import schema_of
 
         return schema_of(self.options)
@@ -66,6 +63,6 @@ class BarnabasDataSource(DataSource):
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Returns a writer. `overwrite` (output mode complete) appends the whole result, as Spark's connector does."""
+        """`overwrite` (output mode complete) appends the whole result, as Spark's connector does."""
         writer: DataSourceStreamWriter = _sink().stream_writer(self.options, schema)
         return writer

@@ -1,14 +1,5 @@
-"""Reads topics as a stream: Spark's DataSourceStreamReader over `planning`.
-
-Spark keeps one reader per query, in a separate worker on the driver, until the query ends. Offsets in the checkpoint
-have the form of Spark's Kafka connector. The reader commits no offsets to the cluster: the checkpoint holds the
-position.
-
-If an unclean election truncated a log below the offsets that were read or planned, that is data loss, too. Leader
-epochs detect it (KIP-320). The checkpoint holds them beside the offsets, so that a restarted query also detects it.
-
-The stream reads a new partition from its first record. Missing offsets and deleted topics stop the query before its
-tasks start; with `failOnDataLoss` off they are skipped.
+"""Stream source: Spark's DataSourceStreamReader over `planning`, one per query in a worker on the driver.
+Truncations below read or planned offsets are data loss, too: leader epochs in the checkpoint detect them (KIP-320).
 """
 
 from __future__ import annotations
@@ -38,11 +29,10 @@ _log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream over one subscription.
+    """A stream over one subscription, which commits no offsets: the checkpoint holds the position.
 
-    Args:
-        options: or why they are invalid. The first call of Spark raises that: PySpark hides an error of `streamReader` itself
-            behind an UnboundLocalError.
+    `options`, or why they are invalid, which the first call of Spark raises: PySpark hides an error of `streamReader`
+    itself behind an UnboundLocalError.
     """
 
     def __init__(self, options: SourceOptions | PipelineError) -> None:
@@ -94,9 +84,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends if rows is None else limited(known, ends, rows)
 
         ends = ask(self._options, end_of_batch)
-        return (
-            start if ends == begun else to_json(ends, self._epochs)
-        )  # the same text: new epochs alone must not start a batch
+        # the same text: new epochs alone must not start a batch
+        return start if ends == begun else to_json(ends, self._epochs)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ends = from_json(start), from_json(end)
@@ -134,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _going_on(self, known: Offsets, ends: Offsets) -> Offsets:
-        """Returns end offsets for partitions that were read up to `known`; an end never lies before that."""
+        """End offsets for partitions read up to `known`, never before that."""
         found = {tp: max(known.get(tp, 0), end) for tp, end in ends.items()}
         for tp, offset in known.items():
             if tp not in ends:
@@ -145,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _starts(self, begun: Offsets, ends: Offsets, firsts: Offsets) -> Offsets:
-        """Returns where a batch begins: at the end of the last batch, else at the first record of a new partition."""
+        """Start of a batch: the end of the last one, or the first record of a new partition."""
         starts = {}
         for tp, end in ends.items():
             first = firsts.get(tp)
@@ -174,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """Returns a stream over the topics that the options select; its first call raises PipelineError if one is invalid."""
+    """A stream of the topics that the options select; its first call raises PipelineError for an invalid one."""
     try:
         check_schema(options, schema)
         return StreamReader(SourceOptions.parse(options, streaming=True))

@@ -1,8 +1,5 @@
-"""Sends Spark's rows to topics: chooses topic and partition of each row and groups rows into batches.
-
-Columns are those of Spark's Kafka connector: `value`, and optionally `key`, `headers`, `topic`, `partition`. The
-partition of a row is the one in its column, else that of its key (murmur2, as Java's producer). Other rows go in groups
-to the partitions in turn.
+"""Row sender: chooses topic and partition of Spark's rows and groups them into batches.
+The partition is that of the column, else of the key (murmur2, as Java's producer), else round robin by group.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ class TopicRows:
 
     Args:
         topic: topic of all rows; None to use their column `topic`.
-        clock: gives the timestamps of the records.
+        clock: for record timestamps.
         spread: first partition for rows without key and partition.
     """
 
@@ -40,7 +37,7 @@ class TopicRows:
         self._waiting: list[Any] = []
 
     async def send(self, producer: Producer, batch: pa.RecordBatch) -> None:
-        """Queues the rows of a batch for sending.
+        """Queues the rows of a batch.
 
         Raises:
             PipelineError: a row has no topic, or its partition does not exist.
@@ -59,11 +56,7 @@ class TopicRows:
             self._waiting = [future for future in self._waiting if not self._settled(future)]
 
     async def finish(self, producer: Producer) -> None:
-        """Waits until every row is acknowledged.
-
-        Raises:
-            KafkaError: a row was not acknowledged.
-        """
+        """Waits for all acknowledgements. Raises KafkaError."""
         try:
             await producer.flush()
         except SendFailed as failed:

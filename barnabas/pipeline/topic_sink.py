@@ -1,11 +1,5 @@
-"""TopicSink: the participant that writes to topics, with one transaction per task.
-
-A task's transaction holds its records and its slot mark, and stays open after the task. On a cluster with two-phase
-commit (KIP-939) it is prepared and has no timeout. On another cluster its coordinator aborts it after
-`transaction_timeout_ms`. A process with the transactional id, producer id and epoch can end it: the driver, or a later
-driver.
-
-Invariants: a task never commits; a part has the name of its attempt, and no other task begins it.
+"""TopicSink: participant that writes to topics, with one transaction per task, which stays open after the task.
+It is prepared with two-phase commit (KIP-939), else subject to `transaction_timeout_ms`; a driver ends it.
 """
 
 from __future__ import annotations
@@ -36,21 +30,20 @@ _TIMEOUT_MAX = "transaction.max.timeout.ms"
 
 
 class OpenEndedProducer(Producer):
-    """A producer whose transaction stays open after it, also without two-phase commit; then the timeout applies."""
+    """A producer whose transaction stays open after it, also without two-phase commit (with its timeout)."""
 
     async def prepare(self) -> PreparedTransaction:
-        """Does the same as Producer.prepare, but on every cluster."""
+        """As Producer.prepare, on every cluster."""
         self._check_transactional()
         return await self._prepare()
 
     @property
     def identity(self) -> Identity:
-        """Producer id and epoch of the open transaction."""
         return Identity(self._txn.producer_id, self._txn.producer_epoch)
 
 
 class TopicPart(Part):
-    """The transaction of one task."""
+    """Transaction of one task."""
 
     def __init__(self, task: Task, producer: OpenEndedProducer, rows: TopicRows, name: str, participant: str) -> None:
         self.task = task
@@ -66,7 +59,7 @@ class TopicPart(Part):
 
 
 class TopicSink(TwoPhaseCommitSink):
-    """The participant that writes to topics; see the module.
+    """The participant that writes to topics.
 
     Args:
         sink_id: id of the sink.
@@ -162,7 +155,7 @@ class TopicSink(TwoPhaseCommitSink):
         ]
 
     async def read_slot(self, partition: int, *, stable: bool) -> SlotMark | None:
-        """Reads the committed slot mark of a partition."""
+        """The committed slot mark of a partition."""
         found = await self._need().read_offset(decisions.slot_group_id(self.sink_id, partition), stable=stable)
         return None if found is None else SlotMark.decode(*found)
 
@@ -173,18 +166,14 @@ class TopicSink(TwoPhaseCommitSink):
 
 
 class ClusterTransactions(NamedTuple):
-    """The transaction features of a cluster."""
+    """Transaction features of a cluster."""
 
     two_phase: bool  # prepared transactions have no timeout (KIP-939)
     timeout_ms_max: int  # longest timeout of other transactions
 
 
 async def transactions_of(requests: TransactionRequests) -> ClusterTransactions:
-    """Returns the features that all reachable brokers support. A broker that is down coordinates no transaction.
-
-    Raises:
-        KafkaError: no broker answers.
-    """
+    """Features that all reachable brokers support. Raises KafkaError without any."""
     cluster = requests.cluster
     two_phase = await requests.version() >= 2
     timeout_ms_max = 2**31 - 1

@@ -1,11 +1,5 @@
-"""Requests about transactions of other processes: fence producers, list and end transactions, commit offsets.
-
-A producer handles only its own transaction. The driver of a sink ends those of its tasks, decides in one that another
-of its processes began, and reads group offsets without waiting.
-
-Requests are repeated after lost connections and retriable errors: decided ones without limit, all others for
-`timeout_ms`. Follows KIP-98, KIP-447 (stable offsets), KIP-664 (listing), KIP-890 (a repeated EndTxn of the epoch
-before succeeds).
+"""Requests about other processes' transactions: fence, list, end, commit offsets (KIP-98, KIP-447, KIP-664, KIP-890).
+Retries decided ones without limit, all others for `timeout_ms`.
 """
 
 from __future__ import annotations
@@ -58,10 +52,9 @@ _TOLD_EVERY_MS = 10_000
 
 
 class TransactionRequests:
-    """Sends requests to transaction and group coordinators, over one started NetworkClient.
+    """Requests to transaction and group coordinators, over a started NetworkClient.
 
-    Args:
-        timeout_ms: how long to repeat a request that is not about a decided part.
+    `timeout_ms`: how long to retry a request that is not about a decided part.
     """
 
     def __init__(self, cluster: NetworkClient, *, timeout_ms: int = 60_000) -> None:
@@ -69,11 +62,10 @@ class TransactionRequests:
         self.timeout_ms = timeout_ms
 
     async def version(self) -> int:
-        """Returns the transaction version of the cluster, 1 or 2."""
         return await self.cluster.learn_transaction_version()
 
     async def fence(self, transactional_id: str, *, transaction_timeout_ms: int) -> Identity:
-        """Sends InitProducerId, which fences off earlier producers with this id and ends their open transaction."""
+        """Sends InitProducerId, which fences earlier producers with this id and ends their open transaction."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
         )
@@ -81,10 +73,9 @@ class TransactionRequests:
         return Identity(answer.producer_id, answer.producer_epoch)
 
     async def end(self, transactional_id: str, identity: Identity, *, commit: bool, decided: bool = False) -> bool:
-        """Sends EndTxn. Returns whether the transaction of this identity has this outcome, now or from before.
+        """Sends EndTxn. Whether this identity's transaction has this outcome, now or from before.
 
-        Args:
-            decided: repeat without limit instead of giving up after `timeout_ms`.
+        `decided`: repeat without limit instead of giving up after `timeout_ms`.
         """
         request = EndTxnRequest(
             transactional_id=transactional_id,
@@ -110,7 +101,7 @@ class TransactionRequests:
         return True
 
     async def list_open(self, prefix: str) -> list[tuple[str, Identity]]:
-        """Lists transactional ids with this prefix and an open transaction, each with its identity."""
+        """Transactional ids with this prefix and an open transaction, with identities."""
         while (names := await self._names(prefix)) is None:
             pass  # coordinators have moved: repeat
         found = []
@@ -128,7 +119,7 @@ class TransactionRequests:
         return found
 
     async def _names(self, prefix: str) -> list[str] | None:
-        """Lists the ids with this prefix and an open transaction on all brokers; None if a broker has left."""
+        """Ids with this prefix and an open transaction on all brokers; None if a broker has left."""
         asked = sorted(self.cluster.metadata.brokers)
         names: dict[str, None] = {}
         for node_id in asked:
@@ -139,7 +130,6 @@ class TransactionRequests:
         return list(names) if sorted(self.cluster.metadata.brokers) == asked else None
 
     async def _list(self, node_id: int, prefix: str) -> list[str] | None:
-        """Lists the ids with this prefix and an open transaction on one broker; None if it has left."""
         pattern = re.escape(prefix) + ".*"
 
         async def send() -> Any:
@@ -163,7 +153,7 @@ class TransactionRequests:
     async def commit_offset(
         self, transactional_id: str, identity: Identity, group: str, offset: int, metadata: str
     ) -> bool:
-        """Adds an offset at POSITION to the transaction of `identity`; returns False if that is fenced off."""
+        """Adds an offset at POSITION to the transaction of `identity`; False if fenced."""
         version = await self.version()
         try:
             if version < 2:
@@ -206,10 +196,9 @@ class TransactionRequests:
         return True
 
     async def read_offset(self, group: str, *, stable: bool = True) -> tuple[int, str] | None:
-        """Reads a group's committed offset at POSITION and its metadata; None if there is none.
+        """A group's committed offset at POSITION and its metadata, or None.
 
-        Args:
-            stable: waits for open transactions with an offset of the group (KIP-447).
+        `stable` waits for open transactions with an offset of the group (KIP-447).
         """
         request = OffsetFetchRequest(
             group_id=group,
@@ -244,8 +233,6 @@ class TransactionRequests:
         version_max: int = 0x7FFF,
         for_ever: bool = False,
     ) -> Any:
-        """Sends a request to a coordinator, finds it again when it moves, and returns the answer."""
-
         async def send() -> Any:
             node_id = await self.cluster.find_coordinator(kind, key, timeout_ms=_TOLD_EVERY_MS)
             return await self.cluster.request(

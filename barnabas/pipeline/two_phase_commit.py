@@ -1,11 +1,5 @@
-"""Two-phase commit for micro-batches: the interface of a participant, and the coordinator of several participants.
-
-The methods are those of Flink's TwoPhaseCommitSinkFunction: begin, pre_commit, commit, abort. A task begins a part,
-writes to it and prepares it (`pre_commit`): from then on the part is durable, but not visible. The driver decides once
-for all tasks and all participants, by an offset commit of the sink's group in Kafka. Then it commits every prepared
-part, with retries. Parts that are in no decision are aborted.
-
-The protocol is in `decisions`.
+"""Two-phase commit for micro-batches: interface of a participant, and the coordinator (protocol in `decisions`).
+The methods are those of Flink's TwoPhaseCommitSinkFunction: begin, pre_commit, commit, abort.
 """
 
 from __future__ import annotations
@@ -55,7 +49,7 @@ class Task(NamedTuple):
 
 
 class Part(ABC):
-    """The output of one task at one participant. `handle` is complete once the part is prepared."""
+    """Output of one task at one participant. `handle` is complete once the part is prepared."""
 
     handle: PreparedPart
 
@@ -71,8 +65,8 @@ class Part(ABC):
 class TwoPhaseCommitSink(ABC):
     """A participant: writes data that stay invisible until a commit.
 
-    Other processes than the writer call `commit` and `abort`, more than once, and repeated calls may come in any order.
-    Both must be idempotent, and a later call must not undo an earlier one.
+    Other processes than the writer call `commit` and `abort`, more than once and in any order: both must be idempotent,
+    and a later call must not undo an earlier one.
     """
 
     name: str  # name of the participant in handles; unique within one sink
@@ -87,15 +81,14 @@ class TwoPhaseCommitSink(ABC):
 
     @abstractmethod
     async def commit(self, handle: PreparedPart, next_batch: int) -> CommitResult:
-        """Phase two: makes a prepared part visible, unless it is already; repeats until the outcome is certain.
+        """Phase two: makes a prepared part visible; repeats until the outcome is certain.
 
-        Returns:
-            LOST if another process has dropped the part.
+        LOST: another process has dropped the part.
         """
 
     @abstractmethod
     async def abort(self, handle: PreparedPart) -> None:
-        """Drops an open or prepared part; does nothing if it is committed or does not exist."""
+        """Drops an open or prepared part; no effect if it is committed or missing."""
 
     async def list_open(self, start: BatchStart | None = None) -> Sequence[PreparedPart]:
         """Lists open and prepared parts of all tasks of this sink id, or of one batch start."""
@@ -121,8 +114,7 @@ class CommitCoordinator:
         sink_id: prefix of all names of the sink.
         requests: sends requests to the cluster that stores the decisions.
         participants: the participants of each decision.
-        forgotten: see `decisions.start_batch`.
-        reuse: see `decisions.start_batch`.
+        forgotten, reuse: see `decisions.start_batch`.
     """
 
     def __init__(
@@ -142,19 +134,13 @@ class CommitCoordinator:
         self.reuse = reuse
 
     async def start_batch(self) -> BatchStart:
-        """Starts a batch; must be called on the driver before any task of the batch begins.
-
-        Raises:
-            HalfCommitted: a part of the last decided batch is lost.
-        """
+        """Starts a batch, on the driver before its tasks. Raises HalfCommitted for a lost part of the last batch."""
         return await self.run(decisions.start_batch(reuse=self.reuse, forgotten=self.forgotten))
 
     async def commit_batch(self, batch: int, messages: Sequence[TaskMessage]) -> BatchDecision:
-        """Decides and commits a batch when every task has sent its message; repeats the commit of a decided batch.
+        """Decides and commits a batch with all its messages; repeats the commit of a decided batch.
 
-        Raises:
-            DriverReplaced: a newer driver has taken over.
-            HalfCommitted: a part of the batch is lost.
+        Raises DriverReplaced, or HalfCommitted if a part of the batch is lost.
         """
         spent = 1 if await self.requests.version() >= 2 else 0
         return await self.run(decisions.commit_batch(self.sink_id, batch, messages, spent, self.forgotten))
@@ -166,7 +152,7 @@ class CommitCoordinator:
         await self.run(decisions.abort_batch(batch, messages, start))
 
     async def read_decision(self, *, stable: bool = True) -> BatchDecision | None:
-        """Reads the last decision; with `stable` waits for one that is being committed."""
+        """The last decision; `stable` waits for one being committed."""
         while True:
             first = await self.requests.read_offset(decisions.group_id(self.sink_id), stable=stable)
             if first is None:
@@ -188,11 +174,9 @@ class CommitCoordinator:
                 return decision
 
     async def run(self, steps: EffectSteps[T]) -> T:
-        """Runs a generator of the protocol to its end."""
         return await drive(steps, self.perform)
 
     async def perform(self, effect: Any) -> Any:
-        """Performs an effect of the protocol and returns its result."""
         if isinstance(effect, CommitHandle):
             return await self._of(effect.handle).commit(effect.handle, effect.next_batch)
         if isinstance(effect, AbortHandle):

@@ -1,6 +1,4 @@
-"""Record batch header v2 (KIP-98): fields, offsets, sizes and attribute bits, stated only here.
-Modules derive their offsets and Structs from it at import, never per batch.
-"""
+"""Record batch header v2 (KIP-98): fields, offsets, sizes and attribute bits, stated only here."""
 
 from __future__ import annotations
 
@@ -26,7 +24,6 @@ FIELDS: Final = (
 
 
 def offset_of(field: str) -> int:
-    """In bytes."""
     position = 0
     for name, code in FIELDS:
         if name == field:

@@ -1,6 +1,4 @@
-"""Code generator of message codecs: one function per version, compiled on first use.
-Neighbouring fixed-width fields share a `struct` call; nested structs and one-byte compact lengths are inlined.
-"""
+"""Code generator of message codecs: one function per version, compiled on first use."""
 
 from __future__ import annotations
 
@@ -83,7 +81,6 @@ class SlicedEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], Generato
 
 
 def make_init(cls: type[Any]) -> Callable[..., None]:
-    """Keyword-only."""
     fields: tuple[Field, ...] = cls.FIELDS
     namespace: dict[str, Any] = {"MISSING": _MISSING}
 

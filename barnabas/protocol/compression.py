@@ -1,6 +1,4 @@
-"""Compression codecs of record batches, with a limit of the decompressed size.
-Malformed input raises only RemoteProtocolError.
-"""
+"""Compression codecs of record batches, with a limit of the decompressed size. Raises only RemoteProtocolError."""
 
 from __future__ import annotations
 
@@ -57,6 +55,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == Compression.SNAPPY:
         return _compress_xerial(data)
     if codec == Compression.LZ4:
+        # Kafka's Java client rejects linked blocks (KIP-57).
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         view = memoryview(data)
         for start in range(0, len(view), _LZ4_BYTES_AT_ONCE):  # the only codec of cramjam that holds Python's lock

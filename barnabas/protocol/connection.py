@@ -136,7 +136,6 @@ class ServerConnection:
         return True
 
     def hold(self, frame: memoryview) -> None:
-        """Holds the request for a later turn."""
         if not self.closed:
             self._held.append(kept_frame(frame))
             self._held_bytes += len(frame)
@@ -268,7 +267,6 @@ class ServerConnection:
                 self.fill(slot, [])
 
     def _weigh(self, slot: Slot, parts: list[Buffer]) -> None:
-        """Counts a response that waits for earlier ones."""
         slot.size_bytes = sum(map(len, parts))
         self._unwritten_bytes += slot.size_bytes
         self._count_unread()
@@ -279,14 +277,12 @@ class ServerConnection:
 
     @property
     def _is_full(self) -> bool:
-        """Whether unwritten responses have reached their limit."""
         return self._unwritten_bytes > WRITE_BUFFER_HIGH or (self._unwritten_bytes > 0 and self._budget.is_crowded)
 
     # -- what the shell does next
 
     @property
     def may_serve_held(self) -> bool:
-        """Whether a held request may be served in the next turn."""
         return bool(self._held) and not self._blocked and not self.writing_paused and not self._is_full
 
     def may_read(self) -> bool:
@@ -302,11 +298,9 @@ class ServerConnection:
         )
 
     def on_room(self) -> None:
-        """The budget has room again."""
         self._on_room()
 
     def evict(self) -> None:
-        """The budget needs the memory of this connection."""
         self._on_evicted()
 
     @property
@@ -315,7 +309,6 @@ class ServerConnection:
         return self.reader.wanted_bytes > self._budget.ordinary_bytes
 
     def count_in(self, budget: MemoryBudget) -> None:
-        """Moves the connection to another budget."""
         self._budget.release(self)
         self._budget = budget
 
@@ -325,7 +318,6 @@ class ServerConnection:
 
     @property
     def held_requests(self) -> int:
-        """Number of held requests."""
         return len(self._held)
 
     @property
@@ -337,7 +329,6 @@ class ServerConnection:
 
     @property
     def waits(self) -> bool:
-        """Whether a request is held or pending, or the client is throttled."""
         return bool(self._slots or self._held or self._blocked & MUTED)
 
     @property
@@ -347,7 +338,6 @@ class ServerConnection:
         return max(reader.allocated_bytes, reader.wanted_bytes) + self._held_bytes
 
     def close(self) -> None:
-        """Drops held and pending requests and unwritten responses."""
         self.closed = True
         self._blocked |= BLOCKED
         self._held.clear()

@@ -1,6 +1,5 @@
 """Decoder generator: straight-line Python from bytes to the objects of one (message, version).
-A plain decoder raises LargeMessage above `limits.ONE_TURN_ELEMENTS_MAX` elements, a sliced one yields instead. Names: b
-buffer, w its memoryview, z its length, p position, e end, n length or count, t elements so far, y work.
+Names: b buffer, w its memoryview, z its length, p position, e end, n length or count, t elements so far, y work.
 """
 
 from __future__ import annotations
@@ -254,7 +253,6 @@ class DecoderSource(Source):
             self.indent -= 1
 
     def _flush(self, code: str = "", target: str = "") -> None:
-        """Writes the pending fixed-width reads, and one more after them, as one call."""
         run = self._run
         if code:
             run.append((code, target))

@@ -1,6 +1,5 @@
 """Encoder generator: straight-line Python from the objects of one (message, version) to bytes.
-A sliced encoder yields after every few elements and begins a new part after PART_BYTES_MIN. Names: m message, out
-bytearray, parts finished buffers, y work since the last yield.
+Names: m message, out bytearray, parts finished buffers, y work since the last yield of a sliced encoder.
 """
 
 from __future__ import annotations
@@ -81,7 +80,6 @@ class EncoderSource(Source):
         self.line(f"{outer}.append({count}); {outer} += {block}")
 
     def _differs(self, value: str, f: Field) -> str:
-        """Expression: whether a tagged field differs from its default."""
         if f.default is None:
             return f"{value} is not None"
         if isinstance(f.wire, Array):
@@ -173,7 +171,6 @@ class EncoderSource(Source):
         self.indent -= 1
 
     def _length(self, length: str, classic: str, compact: bool) -> None:
-        """Writes a length or count with the pending fixed-width values before it."""
         if not compact:
             self._run.append((classic, length))
             self._flush()
@@ -193,7 +190,6 @@ class EncoderSource(Source):
         self._run = []
 
     def _packed(self, run: list[tuple[str, str]]) -> str:
-        """Expression: the bytes of fixed-width values."""
         layout = layout_of("".join(c for c, _ in run))
         values = [e for _, e in run if e]
         if not values:

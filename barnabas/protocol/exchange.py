@@ -1,7 +1,4 @@
-"""Client side of a connection, without I/O: requests in flight and negotiated versions (KIP-35, KIP-511, KIP-368).
-Responses arrive in request order. An overdue response closes the connection, as in Kafka: later ones would be late,
-too.
-"""
+"""Client side of a connection, without I/O: requests in flight and negotiated versions (KIP-35, KIP-511, KIP-368)."""
 
 from __future__ import annotations
 
@@ -221,7 +218,6 @@ class Exchange:
         self._transition(ExchangeState.CONNECTING)
 
     def on_connected(self, now_ms: int) -> list[Buffer]:
-        """Returns the first request to write."""
         self._transition(ExchangeState.NEGOTIATING)
         return self._ask_versions(ApiVersionsRequest.VERSIONS[1], now_ms)
 
@@ -366,7 +362,6 @@ class Exchange:
         return self._send_own(self._login.first(), now_ms, deadline_ms)
 
     def _send_own(self, request: Any, now_ms: int, deadline_ms: int) -> list[Buffer]:
-        """Sends a request of the exchange itself, also while others are held."""
         try:
             # SaslHandshake 0 would be followed by messages without Kafka's header
             version = pick_version(request.__class__, self.versions, VERSION_MAX)
@@ -390,7 +385,6 @@ class Exchange:
         return None
 
     def on_lost(self, error: Any) -> None:
-        """Fails every request in flight with `error`, oldest first."""
         if self.state is not ExchangeState.CLOSED:
             self._transition(ExchangeState.DISCONNECTED)
         unanswered = self._unanswered()

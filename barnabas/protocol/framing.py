@@ -90,7 +90,6 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Received bytes of an incomplete frame."""
         return self._end - self._start
 
     @property
@@ -99,7 +98,6 @@ class FrameReader:
         return self._view[self._start : self._end]
 
     def limit(self, size_bytes_max: int, size_bytes_free: int, buffer_bytes: int = _BUFFER_BYTES) -> None:
-        """Changes the limits of later frames and the size of later buffers."""
         self._size_bytes_max = size_bytes_max
         self._size_bytes_free = size_bytes_free
         self._buffer_bytes, self._read_bytes_min = buffer_bytes, min(_READ_BYTES_MIN, buffer_bytes // 4)
@@ -112,7 +110,6 @@ class FrameReader:
             self.allocated_bytes = self._start = self._end = 0
 
     def end(self) -> None:
-        """The stream has ended: frees the buffer, also with an incomplete frame."""
         self._start, self.wanted_bytes = self._end, 0
         self.release()
 

@@ -6,7 +6,6 @@ from barnabas.errors import RemoteProtocolError
 
 
 def skip_header_tags(frame: memoryview, position: int) -> int:
-    """The position after the tagged fields."""
     if position < len(frame) and not frame[position]:
         return position + 1
     count, position = _unsigned(frame, position)

@@ -56,13 +56,11 @@ class Jaas:
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Names of the options only."""
         names = " ".join(f"{name}=[hidden]" for name in self.options)
         return f"Jaas({self.module} {self.flag} {names})"
 
     @property
     def class_name(self) -> str:
-        """The module without its package."""
         return self.module.rpartition(".")[2]
 
 
@@ -106,7 +104,6 @@ class _Tokens:
         self._at = 0
 
     def take(self) -> _Token:
-        """The next token; of kind `end` after the last."""
         while self._at < len(self._text):
             position = self._at
             found = _TOKEN.match(self._text, position)
@@ -123,7 +120,6 @@ class _Tokens:
         return _Token("end", "", self._at)
 
     def name(self, what: str) -> str:
-        """The next token's text, which must be a word or quoted."""
         token = self.take()
         if token.kind not in ("word", "quoted"):
             raise JaasError(f"{what} is missing at character {token.position}; {SHAPE}")

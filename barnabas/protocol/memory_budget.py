@@ -70,7 +70,6 @@ class MemoryBudget:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether peers leave more unread than the budget."""
         return self.unread_bytes > self._unread_bytes_max
 
     def answer_bytes_max(self, wanted: int) -> int:
@@ -109,7 +108,6 @@ class MemoryBudget:
         return True
 
     def release(self, holder: Holder) -> None:
-        """A connection ended or moved to another budget."""
         self.on_unread(holder, 0)
         self.forget(holder)
 
@@ -124,7 +122,6 @@ class MemoryBudget:
                 holder.evict()
 
     def forget(self, holder: Holder) -> None:
-        """A connection needs no more than an ordinary buffer."""
         waits = holder in self._waiting
         if waits:
             del self._waiting[holder]
@@ -134,7 +131,6 @@ class MemoryBudget:
             self._feed()
 
     def _feed(self) -> None:
-        """Resumes waiting connections, in order, as far as there is room."""
         if self._feeding:
             return
         self._feeding = True

@@ -44,7 +44,6 @@ METADATA_VERSIONS: Final[dict[int, str]] = dict(
 
 
 def metadata_version_name(level: int) -> str:
-    """The name, or the number as text if unknown."""
     return METADATA_VERSIONS.get(level, str(level))
 
 

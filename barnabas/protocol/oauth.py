@@ -162,5 +162,4 @@ def _ms(value: object) -> int | None:
 
 
 def _encoded(text: str) -> str:
-    """As Java's URLEncoder."""
     return quote_plus(text, safe="*").replace("~", "%7E")

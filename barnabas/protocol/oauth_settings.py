@@ -298,7 +298,6 @@ def _flag(key: str, found: object) -> bool:
 
 
 def _number(key: str, found: object, default: float, low: float, high: float) -> Any:
-    """Of the type of `default`."""
     text = _text(found)
     if text is None:
         return default

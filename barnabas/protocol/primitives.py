@@ -43,12 +43,10 @@ def encode_varint(value: int) -> bytes:
 
 
 def uvarint_size(value: int) -> int:
-    """In bytes."""
     return (value.bit_length() + 6) // 7 or 1
 
 
 def varint_size(value: int) -> int:
-    """In bytes."""
     return uvarint_size((value << 1) ^ (value >> 63))
 
 

@@ -122,7 +122,6 @@ def _walk_long(records: memoryview, position: int, number: int) -> tuple[int, in
 
 
 def _number_at(records: memoryview, position: int) -> tuple[int, int]:
-    """As `record_codec.varint`, for a view."""
     value, size = varint(bytes(records[position : position + _VARINT_BYTES_MAX]), 0)
     return value, position + size
 
@@ -309,7 +308,6 @@ def _wrong_end(position: int, end: int) -> RemoteProtocolError:
 
 
 def _walk_headers(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
-    """Skips headers and their count, up to `end`."""
     count: i64
     length: i64
     count, position = _number(data, position)
@@ -331,7 +329,6 @@ def _walk_headers(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
 
 
 def _number(data: bytes, position: i64) -> tuple[i64, i64]:
-    """Zigzag varint, and the position after it."""
     raw: i64 = data[position]
     position += 1
     if raw > 127:

@@ -78,7 +78,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch with its header."""
         return self.batch_length + LENGTH_OVERHEAD
 
     @property
@@ -88,7 +87,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -114,7 +112,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """0 CreateTime, 1 LogAppendTime."""
         return LOG_APPEND_TIME if self.attributes & ATTRIBUTE_LOG_APPEND_TIME else CREATE_TIME
 
     @property
@@ -169,7 +166,6 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """False if the batch is incomplete."""
     end = position + header.batch_length + LENGTH_OVERHEAD
     if end > len(buffer):
         return False

@@ -49,7 +49,6 @@ class Api:
 
     @property
     def stable(self) -> bool:
-        """Whether every served version is advertised."""
         return self.advertised[1] >= self.versions[1]
 
     @cached_property

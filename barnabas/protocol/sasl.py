@@ -102,7 +102,6 @@ class OAuthBearerClient:
 
 
 def _status(challenge: bytes) -> str:
-    """The status in a broker's JSON error."""
     import json  # here, because only a refused token needs it
 
     try:

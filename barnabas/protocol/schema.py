@@ -1,8 +1,11 @@
 """Message declarations: one typed class per message for all versions, and its codecs (KIP-482, KIP-893).
 
     @message(api_key=12, versions=(0, 4), flexible_since=4)
-    class HeartbeatRequest(Message): group_id: str = field(String) generation_id: int = field(Int32) member_id: str =
-    field(String) group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
+    class HeartbeatRequest(Message):
+        group_id: str = field(String)
+        generation_id: int = field(Int32)
+        member_id: str = field(String)
+        group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
 
 A field that a version lacks is not sent and has its default after decoding. Unknown tagged fields and bytes after the
 last field are ignored, as in Kafka. Codecs are generated on first use (`codegen`).
@@ -265,7 +268,6 @@ class _Beginning:
         self._buffer, self._version, self._compact, self._position = buffer, version, compact, position
 
     def read_fields(self, target: Any, elements: list[Any]) -> None:
-        """Appends `target` to `elements` after its first field."""
         for number, each in enumerate(present(type(target), self._version)):
             self._read(target, each.name, each.wire, each.nullable(self._version))
             if number == 0:
@@ -299,7 +301,6 @@ class _Beginning:
         return self._bytes(size).decode() if isinstance(wire, Text) else self._bytes(size)
 
     def _length(self, width: int, nullable: bool) -> int:
-        """A length or count of `width` bytes, in flexible versions of a varint; -1: null."""
         size = self._number() - 1 if self._compact else int.from_bytes(self._bytes(width), "big", signed=True)
         if size < 0 and not nullable:
             raise RemoteProtocolError("null where it is not allowed")
@@ -386,7 +387,6 @@ def codec(cls: type[T], version: int) -> Codec[T]:
 
 
 def construct_of(cls: type, version: int) -> Any:
-    """The plain `construct` struct: the readable reference for tests of generated code."""
     from barnabas.protocol import construct_view  # construct takes 0.1 s to import and serves no request
 
     return construct_view.struct_of(cls, version)

@@ -36,7 +36,6 @@ class ScramKeys:
         self._kept: dict[tuple[bytes, int], _Keys] = {}
 
     def known(self, salt: bytes, iterations: int) -> bool:
-        """Whether `get` needs no computation."""
         return (salt, iterations) in self._kept
 
     def get(self, salt: bytes, iterations: int) -> _Keys:
@@ -137,7 +136,6 @@ class ScramClient:
             raise self._broken("its signature is wrong: it does not know the password of this user")
 
     def _fields(self, challenge: bytes, *names: bytes) -> list[str]:
-        """Values of the first attributes of a message; extensions follow them."""
         if len(challenge) > _MESSAGE_BYTES_MAX:
             raise self._broken(f"it has more than {_MESSAGE_BYTES_MAX} bytes")
         parts = challenge.split(b",")

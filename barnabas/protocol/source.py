@@ -13,7 +13,6 @@ _LAYOUTS: dict[str, struct.Struct] = {}
 
 
 def flexible(cls: type[Any], version: int) -> bool:
-    """Raises LocalProtocolError for an unknown version."""
     first, last = cls.VERSIONS
     since: int | None = cls.FLEXIBLE_SINCE
     if not first <= version <= last:

@@ -1,6 +1,4 @@
-"""Fast encoder for many records with one timestamp and no headers, such as lines of text.
-Prefixes come from a table and all parts are joined in one call: no Python code runs for a single record.
-"""
+"""Fast encoder for many records with one timestamp and no headers: no Python code runs for a single record."""
 
 from __future__ import annotations
 
@@ -102,7 +100,6 @@ def encode_values(values: Sequence[bytes], timestamp: int) -> EncodedRecords:
 
 
 def encode_pairs(keys: Sequence[bytes], values: Sequence[bytes], timestamp: int) -> EncodedRecords:
-    """As `encode_values`, with a key for each value."""
     count = len(values)
     if not count:
         raise LocalProtocolError("a batch needs at least one record")

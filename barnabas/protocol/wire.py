@@ -1,6 +1,4 @@
-"""Wire types and fields: the elements of message declarations.
-`present()` and `tagged()` give a version's fields; lengths are compact in flexible versions (KIP-482).
-"""
+"""Wire types and fields of message declarations; lengths are compact in flexible versions (KIP-482)."""
 
 from __future__ import annotations
 
@@ -121,18 +119,15 @@ class Field:
         self.compact = compact
 
     def in_version(self, version: int) -> bool:
-        """Whether the field is on the wire, in line or tagged."""
         return self.since <= version and (self.until is None or version <= self.until)
 
     def is_tagged(self, version: int) -> bool:
-        """Whether the field, if present, is tagged."""
         return self.tag is not None and version >= self.tag_since
 
     def nullable(self, version: int) -> bool:
         return self.nullable_since is not None and version >= self.nullable_since
 
     def has_mutable_default(self) -> bool:
-        """Whether each message needs its own copy of the default."""
         return self.default is not None and isinstance(self.wire, (Array, type))
 
 
@@ -143,7 +138,6 @@ def present(cls: type[Any], version: int) -> list[Field]:
 
 
 def tagged(cls: type[Any], version: int) -> list[Field]:
-    """The tagged fields, in wire order (by tag)."""
     fields: tuple[Field, ...] = cls.FIELDS
     return sorted((f for f in fields if f.in_version(version) and f.is_tagged(version)), key=lambda f: f.tag or 0)
 

@@ -1,7 +1,4 @@
-"""Assertions of OAuth clients (RFC 7523): read from a file, or signed here with a private key; blocks while it reads files.
-
-As in Kafka, the claims are those of the settings, then those of the template, then iat, exp, nbf and jti.
-"""
+"""OAuth client assertions (RFC 7523), from a file or signed with a private key. Blocks."""
 
 from __future__ import annotations
 
@@ -16,14 +13,9 @@ _FILE_BYTES_MAX: Final = 1024 * 1024
 
 
 def assertion_text(assertion: Assertion, now_s: int, new_id: str) -> str:
-    """The assertion.
+    """The assertion, with claims of the settings, then of the template, then iat, exp, nbf and jti, as in Kafka.
 
-    Args:
-        now_s: seconds since 1970.
-        new_id: for the claim jti.
-
-    Raises:
-        TokenNotGiven: a file cannot be used.
+    `now_s` is in seconds since 1970, `new_id` is for jti. Raises TokenNotGiven for an unusable file.
     """
     if assertion.file is not None:
         text = _content("file", assertion.file).decode(errors="replace").strip()

@@ -1,8 +1,4 @@
-"""Makes a certificate authority and certificates for a cluster that one person runs: files in PEM, keys readable by their owner only.
-
-Uses the package cryptography (extra `security`). The keys are of the curve P-256. Nothing is replaced: a directory that has an
-authority keeps it, and a certificate is made again only if it lacks a host or ends within RENEW_DAYS.
-"""
+"""Certificate authority for a private cluster: PEM files, P-256 keys readable by their owner (extra `security`)."""
 
 from __future__ import annotations
 
@@ -29,14 +25,14 @@ EARLY: Final = timedelta(hours=1)  # a certificate is valid on machines whose cl
 
 
 class CertificatesUnavailable(BarnabasError):
-    """Certificates cannot be made; the text says why and what to do."""
+    """Certificates cannot be created; the text says why and what to do."""
 
 
 class Authority:
     """A certificate authority in a directory: `ca.pem`, which clients trust, and `ca.key`.
 
     Args:
-        directory: is made if it is missing, for this user only.
+        directory: created if missing, for this user only. An existing authority is reused.
 
     Raises:
         CertificatesUnavailable: the package cryptography is missing, or a file holds something else.
@@ -74,7 +70,9 @@ class Authority:
             raise CertificatesUnavailable(f"{key_file} is not the key of {self.file}")
 
     def issue(self, name: str, hosts: Sequence[str] = ()) -> Path:
-        """Makes a certificate, unless there is a good one, and returns its file: the key and the certificate in PEM.
+        """Creates a certificate unless a good one exists; returns its file with key and certificate in PEM.
+
+        Existing certificates are kept unless a host is missing or they expire within RENEW_DAYS.
 
         Args:
             name: common name, and name of the file.
@@ -147,7 +145,7 @@ def _new_authority() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
 
 
 def _begun(name: str, days: int) -> tuple[ec.EllipticCurvePrivateKey, x509.CertificateBuilder]:
-    """A new key, and a certificate for it that lacks its issuer."""
+    """A new key and a certificate for it, without issuer."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 

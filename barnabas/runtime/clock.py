@@ -1,4 +1,4 @@
-"""The real clock: the machine's wall clock and monotonic clock, in milliseconds."""
+"""System clock: wall clock and monotonic clock in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Temporary directories of clusters of this machine, and the removal of those whose owner was killed.
-
-Each directory holds a lock file that its owner locks until it removes the directory. A directory whose lock is free has no owner
-left: the next cluster of its kind that starts removes it, unless a node still runs on it. A directory gets its final name when its lock is held, so that no other process finds
-it unlocked before.
-"""
+"""Temporary cluster directories, with removal of those whose owner was killed: their lock is free."""
 
 from __future__ import annotations
 
@@ -19,11 +14,7 @@ LOCK: Final = "owner.lock"
 
 
 class ClusterDirectory:
-    """A new temporary directory that this process owns.
-
-    Args:
-        prefix: of its name, the same for all directories of a kind.
-    """
+    """A new temporary directory that this process owns. `prefix` is that of its kind."""
 
     def __init__(self, prefix: str) -> None:
         made = Path(tempfile.mkdtemp(prefix=f".{prefix}"))
@@ -34,14 +25,13 @@ class ClusterDirectory:
         self._owner = os.getpid()
 
     def remove(self) -> None:
-        """Removes the directory with its contents; a forked child of the owner removes nothing."""
+        """Removes the directory with its contents; a forked child removes nothing."""
         if os.getpid() == self._owner:
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
 def _try_lock(file: IO[bytes]) -> bool:
-    """Whether this process now holds the lock of the file."""
     try:
         import fcntl
     except ImportError:  # Windows: nothing is known about the owner, so nothing is removed
@@ -54,7 +44,7 @@ def _try_lock(file: IO[bytes]) -> bool:
 
 
 def remove_ownerless(prefix: str) -> list[Path]:
-    """Removes the directories of a kind whose owner was killed and whose nodes have ended; returns them."""
+    """Removes and returns directories of a kind whose owner was killed and whose nodes have ended."""
     removed = []
     for path in sorted(Path(tempfile.gettempdir()).glob(f"{prefix}*")):
         try:
@@ -68,7 +58,7 @@ def remove_ownerless(prefix: str) -> list[Path]:
 
 
 def _has_nodes(path: Path) -> bool:
-    """Whether a node still runs on a directory of the cluster: it ends soon after the owner."""
+    """Whether a node still runs there: it ends soon after the owner."""
     for each in path.glob("node-*/.lock"):
         with each.open("rb") as lock:
             if lock_holder(lock.fileno()) is not None:

@@ -1,7 +1,5 @@
-"""The limit of the process's file descriptors, and its division between files and connections.
-
-Partition files get a third of the limit, up to OPEN_FILES_MAX. RESERVED descriptors are kept for everything else that a
-node opens. Client connections get the rest: the node refuses a connection before it fails to open a file.
+"""File descriptor limit of the process, divided between files and connections.
+Partition files get a third, up to OPEN_FILES_MAX, RESERVED is for everything else, connections get the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ RESERVED = 32  # for folders and checkpoints that are opened for a short time, a
 
 
 def limit() -> int:
-    """The soft limit of open descriptors."""
     if resource is None:
         return UNKNOWN_LIMIT
     soft: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -44,5 +41,5 @@ def raise_limit() -> tuple[int, int]:
 
 
 def open_files_max(disks: int) -> int:
-    """The number of partition files that each of `disks` data directories may keep open."""
+    """Partition files that each of `disks` data directories may keep open."""
     return max(OPEN_FILES_MIN, min(OPEN_FILES_MAX, limit() // 3) // disks)

@@ -1,4 +1,4 @@
-"""The TLS context for an OAuth endpoint, by the options `ssl.…` of a JAAS text, as in Kafka."""
+"""TLS context of an OAuth endpoint, from `ssl.…` options of a JAAS text, as in Kafka."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 def endpoint_tls(url: str, options: Mapping[str, str]) -> ssl.SSLContext | None:
-    """The context; None if the URL is not https. Without a trust store the system's authorities are trusted.
-
-    Raises:
-        OAuthInvalid: a store cannot be used.
-    """
+    """None if the URL is not https. Without a trust store the system's authorities are trusted. Raises OAuthInvalid."""
     if not url.startswith("https:"):
         return None
     from barnabas.runtime.tls import TlsSettings, client_context

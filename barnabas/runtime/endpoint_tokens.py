@@ -1,12 +1,4 @@
-"""EndpointTokens: the tokens of an OAuth token endpoint, kept and renewed before their end.
-
-A token is got once and given to all logins until it is due for renewal (`sasl.login.refresh.*`). The first login after that time gets the
-next one. If the endpoint does not answer within RENEWAL_MS_MAX, logins get the former token as long as it is valid, and the endpoint is
-asked again after RETRY_MS. Logins at the same time wait for one request; its failure is the failure of all of them. A request runs in a thread of its own
-and has a deadline; it reads the trust store, so a changed one counts at once. A token that a broker has refused is replaced, at most once in RETRY_MS:
-a broker may refuse every token. A provider that another process has sent becomes the
-one of this process with the same settings: tasks of Spark that run in one process have one token. Follows KIP-768: failed requests are repeated for `sasl.login.retry.backoff.max.ms`.
-"""
+"""EndpointTokens: cached tokens of an OAuth token endpoint, renewed before their end (KIP-768)."""
 
 from __future__ import annotations
 
@@ -47,13 +39,18 @@ _shared: dict[tuple[OAuthSettings, tuple[tuple[str, str], ...]], EndpointTokens]
 
 
 class EndpointTokens:
-    """See the module.
+    """Tokens of one endpoint; logins share a token until its renewal is due (`sasl.login.refresh.*`), and one request.
+
+    If the endpoint does not answer within RENEWAL_MS_MAX, logins get the former token while it is valid; the next
+    attempt follows after RETRY_MS. A rejected token is replaced, at most once in RETRY_MS: a broker may reject every
+    token. A pickled provider becomes this process's one with the same settings, so Spark's tasks in a process share a
+    token.
 
     Args:
         extensions: SASL extensions of each login.
 
     Raises:
-        OAuthInvalid: the TLS settings cannot be used.
+        OAuthInvalid: the TLS settings are unusable.
     """
 
     def __init__(
@@ -91,12 +88,11 @@ class EndpointTokens:
 
     @property
     def timeout_ms(self) -> int:
-        """How long `token` takes at most."""
+        """Upper bound of the duration of `token`."""
         settings = self._settings
         return 2 * (settings.connect_timeout_ms + settings.read_timeout_ms) + settings.retry_ms_max
 
     def extensions(self) -> Mapping[str, str]:
-        """The SASL extensions of each login."""
         return self._extensions
 
     async def token(self) -> str:
@@ -124,7 +120,7 @@ class EndpointTokens:
             return self._token
 
     def token_refused(self, token: str) -> None:
-        """Does not give a token again, because a broker has refused it."""
+        """A broker has rejected the token: it is not used again."""
         now_ms = self._clock.now_ms()
         if token == self._token and now_ms >= self._replace_at_ms:
             self._times = TokenTimes(None, 0)
@@ -135,7 +131,6 @@ class EndpointTokens:
         return now_ms >= self._renew_at_ms or now_ms >= self._times.expires_ms
 
     def _lock(self) -> asyncio.Lock:
-        """The lock of this event loop."""
         return self._asking.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     async def _renew(self, *, repeat_ms: int) -> None:
@@ -155,7 +150,6 @@ class EndpointTokens:
         )
 
     async def _repeated(self, repeat_ms: int) -> str:
-        """Asks until there is an answer or the time is over."""
         ends_ms = self._clock.monotonic_ms() + repeat_ms
         pause_ms = self._settings.retry_ms
         while True:
@@ -223,7 +217,6 @@ class EndpointTokens:
 
 
 def tokens_of_process(settings: OAuthSettings, extensions: Mapping[str, str]) -> EndpointTokens:
-    """The provider of this process for these settings."""
     key = settings, tuple(sorted(extensions.items()))
     found = _shared.get(key)
     if found is None:

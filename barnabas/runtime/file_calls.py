@@ -1,4 +1,4 @@
-"""System calls on files and folders: sync, remove, and the same for many of them in parallel."""
+"""System calls on files and folders: sync and remove, many of them in parallel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ _PARALLEL_CHUNK = 64
 
 
 def fsync(fd: int) -> None:
-    """Makes the data of an open file durable."""
     if sys.platform == "darwin":
         import fcntl
 
@@ -29,9 +28,7 @@ def fsync(fd: int) -> None:
 
 
 def in_parallel(work: Callable[[U], None], targets: Sequence[U]) -> None:
-    """Syncs or removes each target. From _PARALLEL_MIN targets on several threads work: a journaling file system
-    commits their
-    changes together."""
+    """Syncs or removes each target; many in several threads, whose changes a file system commits together."""
     if len(targets) < _PARALLEL_MIN:
         for target in targets:
             work(target)
@@ -47,7 +44,7 @@ def in_parallel(work: Callable[[U], None], targets: Sequence[U]) -> None:
 
 
 def remove_if_there(full_path: str) -> None:
-    """Removes a file; no error if it is not there."""
+    """No error for a missing file."""
     try:
         os.unlink(full_path)
     except FileNotFoundError:
@@ -55,7 +52,7 @@ def remove_if_there(full_path: str) -> None:
 
 
 def discard(full_paths: Sequence[str]) -> None:
-    """Removes files and whole folders; no error for those that are not there."""
+    """Removes files and whole folders; no error for missing ones."""
     for full_path in full_paths:
         try:
             os.unlink(full_path)
@@ -76,7 +73,7 @@ def _discard_folder(full_path: str) -> None:
 
 
 def sync_target(target: int | str) -> None:
-    """Syncs an open descriptor, or the file of a path; no error if the file is not there."""
+    """Syncs an open descriptor or a path; no error for a missing file."""
     if isinstance(target, int):
         fsync(target)
     else:
@@ -84,7 +81,7 @@ def sync_target(target: int | str) -> None:
 
 
 def sync_folder_if_there(folder: str) -> None:
-    """As `sync_folder`; no error if the folder is not there."""
+    """No error for a missing folder."""
     try:
         sync_folder(folder)
     except FileNotFoundError:

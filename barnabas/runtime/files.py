@@ -1,15 +1,5 @@
-"""The file disk: the Disk port over a real data directory.
-
-Reads and writes are `pread` and `pwrite` on the calling thread. fsync runs on one worker thread; the next round of fsyncs serves all
-calls that arrived during the present one (group commit). `discard` has its own thread. Descriptors are opened on first use, and at most
-`open_files_max` stay open: the least recently used ones are closed, and opened again when needed. So thousands of partitions fit into
-a soft limit of 1,024 descriptors.
-
-Invariants: a descriptor is pinned during its sync, so it is neither closed nor reused while the worker uses it. A file is opened again
-by its path: close a handle before its file is renamed. Linux and macOS only: Windows has no `pread`.
-
-A lack of descriptors (EMFILE, ENFILE) is not a failure of the disk: the disk closes other files and repeats the call. The call
-fails only if no other file can be closed.
+"""File disk: the Disk port over a real data directory, with group commit and a limited number of descriptors.
+Close a handle before its file is renamed: it is reopened by path. Linux and macOS only: Windows has no `pread`.
 """
 
 from __future__ import annotations
@@ -69,7 +59,7 @@ class DiskFile:
         return self._path
 
     def descriptor(self) -> int:
-        """The open descriptor, opened again if it was evicted. OSError (EBADF) after close."""
+        """The descriptor, reopened after an eviction. OSError (EBADF) after close."""
         self.used = True
         if self._fd >= 0:
             return self._fd
@@ -123,13 +113,13 @@ class DiskFile:
         self.evict()
 
     def evict(self) -> None:
-        """Closes the descriptor. If a sync holds it, `unpin` closes it later."""
+        """Closes the descriptor, or lets `unpin` close it after a sync."""
         if self._fd >= 0 and not self.pins:
             os.close(self._fd)
             self._fd = -1
 
     def pin(self) -> int:
-        """Keeps the descriptor open during a sync and returns it; -1 if none is open."""
+        """Keeps the descriptor open during a sync and returns it; -1 without one."""
         if self._fd >= 0:
             self.pins += 1
         return self._fd
@@ -145,7 +135,7 @@ class DiskFile:
 
 
 class _FileLock:
-    """A POSIX lock, which belongs to the process. `held` refuses a second lock within the process, as Java does."""
+    """A POSIX lock, which belongs to the process. `held` rejects a second lock in the process, as Java does."""
 
     held: dict[str, None] = {}  # noqa: RUF012 - shared by design: the lock's scope is the process
 
@@ -176,7 +166,7 @@ class _FileLock:
 
 
 class _Round:
-    """The files and folders that one sync covers. `work` runs on the worker thread, the other methods on the loop's thread."""
+    """Files and folders of one sync. `work` runs on the worker thread, other methods on the loop's."""
 
     __slots__ = ("covered", "folders", "pinned", "targets")
 
@@ -203,8 +193,8 @@ class FileDisk:
     """A data directory of the file system.
 
     Args:
-        root: path of the directory, created if it is missing. If that fails, the first call that needs it raises OSError.
-        open_files_max: descriptors of partition files kept open at once.
+        root: created if missing. If that fails, the first call that needs it raises OSError.
+        open_files_max: open descriptors of partition files; the least recently used are evicted.
     """
 
     def __init__(self, root: str, *, open_files_max: int = 600) -> None:
@@ -232,7 +222,7 @@ class FileDisk:
             if not _is_exhausted(error):
                 raise
             fd = self.with_descriptor(lambda: os.open(full_path, flags, _FILE_MODE))
-        # An empty file counts as new: an unnecessary sync of its folder does no harm.
+        # An empty file counts as new: an unnecessary sync of its folder is harmless.
         file = DiskFile(self, path, full_path, fd, create and os.fstat(fd).st_size == 0)
         self.opened(file)
         return file
@@ -340,7 +330,6 @@ class FileDisk:
         return stat.f_bavail * stat.f_frsize
 
     def close(self) -> None:
-        """Ends the threads and closes every descriptor."""
         for thread in (self._worker, self._remover):
             if thread is not None:
                 thread.shutdown()
@@ -377,8 +366,8 @@ class FileDisk:
     def _prepare(self, files: Sequence[File]) -> _Round:
         """The work of a sync: fsync of each file, then of the folders with new names.
 
-        Open descriptors are pinned. A file without one is opened only for its fsync, so a sync of thousands of files stays
-        within the limit. A file that was closed or removed since needs no sync.
+        Open descriptors are pinned. A file without one is opened only for its fsync, within the limit. A closed or
+        removed file needs none.
         """
         round_ = _Round()
         round_.folders, self._renamed = self._renamed, {}
@@ -404,11 +393,10 @@ class FileDisk:
 
     @property
     def descriptors_wanted(self) -> int:
-        """The number of further descriptors that partition files may use."""
         return max(0, self._open_files_max - len(self._open))
 
     def with_descriptor(self, call: Callable[[], T]) -> T:
-        """Returns the result of a call that opens a file or folder. While the call lacks a descriptor, closes files and repeats it."""
+        """Result of a call that opens a file or folder; on EMFILE or ENFILE closes other files and repeats it."""
         while True:
             try:
                 return call()
@@ -417,7 +405,7 @@ class FileDisk:
                     raise
 
     def _give_up_descriptors(self) -> bool:
-        """Closes the descriptors of the older half of the open files. Returns whether any file could be closed."""
+        """Closes the older half of the open files. Returns whether any could be closed."""
         files = [file for file in self._open if not file.pins]
         for file in files[: (len(files) + 1) // 2]:
             del self._open[file]
@@ -425,7 +413,7 @@ class FileDisk:
         return bool(files)
 
     def opened(self, file: DiskFile) -> None:
-        """Adds a new descriptor and closes old ones above the limit (clock algorithm: a file used since the last pass stays once)."""
+        """Closes old descriptors above the limit (clock algorithm: a file used since the last pass stays once)."""
         self._open[file] = None
         while len(self._open) > self._open_files_max:
             for _ in range(len(self._open)):

@@ -1,7 +1,4 @@
-"""A TCP connection that splits its bytes into Kafka's frames: the asyncio protocol of `client/transport.py` and `broker/peers/peer.py`.
-
-After `detach` it calls the owner no more.
-"""
+"""FramedSocket: an asyncio protocol that splits a TCP connection's bytes into Kafka's frames."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from barnabas.protocol.framing import FrameReader
 
 
 class SocketOwner(Protocol):
-    """The object that a connection notifies."""
+    """Gets a connection's events."""
 
     def on_socket_open(self) -> None:
         """The connection is open."""
@@ -30,11 +27,9 @@ class SocketOwner(Protocol):
 
 
 class FramedSocket(asyncio.BufferedProtocol):
-    """One TCP connection.
+    """One TCP connection; `owner` gets its events until `detach`.
 
-    Args:
-        owner: notified of the connection's events until `detach`.
-        reader: provides the receive buffer and splits it into frames.
+    `reader` provides the receive buffer and splits it into frames.
     """
 
     def __init__(self, owner: SocketOwner, reader: FrameReader) -> None:
@@ -66,13 +61,13 @@ class FramedSocket(asyncio.BufferedProtocol):
             self.owner.on_socket_lost()
 
     def detach(self) -> None:
-        """Aborts the connection without notifying the owner."""
+        """Aborts the connection without an event."""
         self.owner = None
         if self.transport is not None:
             self.transport.abort()
 
     def abandon(self) -> None:
-        """Ends the connection after its event loop was closed: the peer sees the end now, the transport closes the socket later."""
+        """Ends the connection of a closed event loop: the peer sees it now, the transport closes the socket later."""
         self.owner = None
         transport, self.transport = self.transport, None
         if transport is not None:

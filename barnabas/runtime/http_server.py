@@ -1,11 +1,5 @@
-"""A small server of HTTP/1.1: the test kit's admin port and a node's metrics use it.
-
-A request that changes something runs to its end when its client goes away; one that only reads or waits ends with its client.
-
-Invariants: every connection has a deadline at each moment, its own or that of the work for its request. At CONNECTIONS_MAX a new
-connection takes the place of the oldest one that waits for its client. Its size is bounded: head, body,
-bytes that come early, answer that is not read. A turn of the loop parses EVENTS_PER_TURN events of a connection at most, and writes
-WRITTEN_PER_TURN bytes of an answer and one more piece of it.
+"""HTTP/1.1 server for the test kit's admin port and a node's metrics, with bounded memory and deadlines.
+At CONNECTIONS_MAX a new connection evicts the oldest one that waits for its client.
 """
 
 from __future__ import annotations
@@ -36,11 +30,11 @@ LINGER_S: Final = 2.0  # a client that is refused has this time to read why
 
 
 class HttpRefusal(Exception):
-    """A request that is refused.
+    """A rejected request.
 
     Attributes:
         status: of HTTP.
-        headers: further headers of the answer.
+        headers: further headers of the response.
     """
 
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
@@ -61,7 +55,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """An answer. `body` is sent piece by piece, as fast as the client reads."""
+    """A response. `body` is sent piece by piece, as fast as the client reads."""
 
     status: int
     content_type: str
@@ -70,7 +64,7 @@ class HttpAnswer:
 
 
 class Service(Protocol):
-    """What answers the requests of a server."""
+    """Handler of a server's requests."""
 
     body_bytes_max: int  # of a request
 
@@ -79,21 +73,21 @@ class Service(Protocol):
         ...
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
-        """Answers a whole request. Raises HttpRefusal."""
+        """Response to a whole request. Raises HttpRefusal."""
         ...
 
     def told(self, refusal: HttpRefusal) -> HttpAnswer:
-        """The answer that tells a client why it is refused."""
+        """Response to a rejected request."""
         ...
 
 
 class HttpServer:
-    """See the module. Made by `open`.
+    """A server, created by `open`.
 
     Attributes:
         address: the bound host and port.
         connections: the open connections.
-        scope: the work for requests.
+        scope: the work for requests; a change completes although its client disconnects.
     """
 
     def __init__(self, service: Service, name: str) -> None:
@@ -105,14 +99,13 @@ class HttpServer:
 
     @classmethod
     async def open(cls, service: Service, network: Network, host: str, port: int, *, name: str) -> HttpServer:
-        """Listens; port 0 takes a free one. Raises OSError if the address is in use or not of this machine."""
+        """Listens; port 0 selects a free one. Raises OSError if the address is in use or not of this machine."""
         self = cls(service, name)
         self._listener = await network.listen(lambda: _Connection(self), host, port)
         self.address = self._listener.address
         return self
 
     def close(self) -> None:
-        """Closes the address and its connections."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -143,7 +136,6 @@ class _Connection(asyncio.Protocol):
     # -- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
         self._transport = cast(asyncio.Transport, transport)
         server = self._server
         if server.scope.stopping:  # it was accepted while the server closed
@@ -160,7 +152,6 @@ class _Connection(asyncio.Protocol):
             self._refuse(HttpRefusal(503, f"{CONNECTIONS_MAX} connections are open: close some"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Called by the loop."""
         self._transport = None
         self._unsent.clear()
         self._server.connections.pop(self, None)
@@ -169,20 +160,17 @@ class _Connection(asyncio.Protocol):
             self._work.cancel()
 
     def pause_writing(self) -> None:
-        """Called by the loop: the client leaves its answers unread."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """Called by the loop: the client reads again."""
         self._writable = True
         self._send_on()
 
     def eof_received(self) -> bool:
-        """Called by the loop: the client sends no more. Closes the connection; answers that are written still leave."""
+        """The client sends no more. Closes after the written responses."""
         return False
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
         if self._refused:
             return
         if self._work is not None or self._unsent:
@@ -197,25 +185,23 @@ class _Connection(asyncio.Protocol):
         self._advance()
 
     def abort(self) -> None:
-        """Ends the connection at once."""
         self._server.connections.pop(self, None)
         if self._transport is not None:
             self._transport.abort()
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the client has to send the rest of a request, or to read its answer."""
+        """Whether the client must send the rest of a request, or read its response."""
         return self._work is None and not (self._unsent and self._writable)
 
     # -- requests
 
     @property
     def _answers(self) -> bool:
-        """Whether a request is being answered, or no more are read."""
         return self._transport is None or self._work is not None or self._refused or bool(self._unsent)
 
     def _advance(self) -> None:
-        """Takes what has come, at most EVENTS_PER_TURN events of it."""
+        """Handles received data, at most EVENTS_PER_TURN events."""
         self._advance_due = False
         for _ in range(EVENTS_PER_TURN):
             if self._answers:
@@ -274,7 +260,6 @@ class _Connection(asyncio.Protocol):
         self._send_on()
 
     def _next_request(self) -> None:
-        """Takes the next request once the answer before it is written."""
         if self._answers or not self._writable or self._transport is None:
             return
         if self._http.our_state is h11.MUST_CLOSE:
@@ -289,7 +274,7 @@ class _Connection(asyncio.Protocol):
     # -- answers
 
     def _respond(self, answer: HttpAnswer) -> None:
-        """Writes the head of the answer; `_send_on` writes the rest."""
+        """Writes the head; `_send_on` writes the rest."""
         if self._transport is None:
             return
         self._within(IDLE_S)
@@ -311,7 +296,7 @@ class _Connection(asyncio.Protocol):
             self._send(h11.EndOfMessage())
 
     def _send_on(self) -> None:
-        """Writes the next pieces of the answer, as long as the client reads; then takes the next request."""
+        """Writes pieces of the response while the client reads; then takes the next request."""
         self._send_due = False
         unsent = self._unsent
         if unsent and self._writable and self._transport is not None:
@@ -339,7 +324,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def _refuse(self, refusal: HttpRefusal) -> None:
-        """Answers without reading the rest of the request, and closes; the client has time to read the answer."""
+        """Responds without reading the rest of the request, and closes after the client had time to read."""
         if self._transport is None or self._refused:
             return
         self._refused = True

@@ -1,7 +1,4 @@
-"""JSON values in both directions over a connected socket, one per line: the link between a process and a child that it has started.
-
-A value leaves before `send` returns, unless the peer is slow to read. So it arrives although this process dies right after.
-"""
+"""JSON lines over a socket between a process and its child."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # a longer line ends the connection
 
 
 class JsonLines(asyncio.Protocol):
-    """One end of the link; `open` makes it."""
+    """One end of the link, created by `open`."""
 
     def __init__(self, connected: socket.socket, on_value: Callable[[Any], None], on_end: Callable[[], None]) -> None:
         self._socket = connected
@@ -29,14 +26,14 @@ class JsonLines(asyncio.Protocol):
     async def open(
         cls, connected: socket.socket, on_value: Callable[[Any], None], on_end: Callable[[], None]
     ) -> JsonLines:
-        """Takes over a connected stream socket of the family AF_UNIX."""
+        """Takes over a connected AF_UNIX stream socket."""
         connected.setblocking(False)
         loop = asyncio.get_running_loop()
         _, protocol = await loop.create_unix_connection(lambda: cls(connected, on_value, on_end), sock=connected)
         return protocol
 
     def send(self, value: Any) -> None:
-        """Sends a value; does nothing after the end."""
+        """Written before this returns, unless the peer is slow; no effect after the end."""
         if self._transport is None or self._transport.is_closing():
             return
         data, sent = json.dumps(value).encode() + b"\n", 0
@@ -47,7 +44,7 @@ class JsonLines(asyncio.Protocol):
             self._transport.write(data[sent:])
 
     def close(self) -> None:
-        """Ends the link; what was sent still leaves."""
+        """Ends the link; sent values still leave."""
         if self._transport is not None:
             self._transport.close()
 

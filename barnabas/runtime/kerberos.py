@@ -1,9 +1,5 @@
-"""Security contexts of Kerberos: an acceptor with a keytab, and an initiator with a keytab or a ticket cache.
-
-The package `gssapi` (the extra `gssapi`) calls the Kerberos library of the machine, which reads its krb5.conf (KRB5_CONFIG). The calls
-release Python's lock. They block: an acceptor reads its keytab and writes its replay cache, an initiator asks the KDC. So every method
-but the constructors belongs in a thread. The keytab is read again by each login, so a new one counts at once. An initiator with a keytab
-keeps its tickets in memory; the library gets new ones before they end.
+"""Kerberos security contexts: an acceptor with a keytab, an initiator with a keytab or ticket cache (extra `gssapi`).
+All methods but constructors block on files or the KDC: call them in a thread. Each login reads the keytab again.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ _TEXT_LENGTH_MAX: Final = 400
 
 
 def kerberos_is_missing() -> str | None:
-    """What to install; None if the package is there and its library can be loaded."""
+    """What to install; None if the package and its library can be loaded."""
     if find_spec("gssapi") is None:
         return MISSING
     try:
@@ -32,7 +28,6 @@ def kerberos_is_missing() -> str | None:
 
 
 def default_realm() -> str:
-    """The default realm of krb5.conf; empty if there is none."""
     raw = _raw()
     try:
         name = raw.import_name(b"any", raw.NameType.user)
@@ -50,7 +45,7 @@ class KerberosAcceptor:
         principal: SERVICE/HOST@REALM; without a host, any host of the service in the keytab.
 
     Raises:
-        GssFailed: the keytab cannot be read or lacks the principal.
+        GssFailed: the keytab is unreadable or lacks the principal.
     """
 
     def __init__(self, keytab: str, principal: str) -> None:
@@ -68,7 +63,6 @@ class KerberosAcceptor:
             raise _failed(error) from None
 
     def context(self) -> GssContext:
-        """The context of one login."""
         return _Accepting(self._credentials, self._service)
 
 
@@ -95,12 +89,11 @@ class KerberosInitiator:
             self._store = {b"ccache": ticket_cache.encode()}
 
     def context(self, host: str) -> GssContext:
-        """The context of one login at a broker."""
         return _Initiating(self._service, host, self._principal, self._store)
 
 
 class _Context:
-    """What both sides share."""
+    """Common part of both sides."""
 
     def __init__(self) -> None:
         self.complete = False
@@ -198,7 +191,7 @@ def _text(raw: Any, name: Any) -> str:
 
 
 def _failed(error: Any) -> GssFailed:
-    """The library's texts, in the thread of the call: the library keeps them for it only."""
+    """The library's texts, in the thread of the call: it keeps them for that thread only."""
     texts = error.get_all_statuses(error.min_code, False) if error.min_code else []
     if not texts or "Unknown error" in texts[0]:
         texts = error.get_all_statuses(error.maj_code, True)

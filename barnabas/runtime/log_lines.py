@@ -1,10 +1,5 @@
-"""Log lines: how a record of `logging` becomes a line of text or of JSON, and how many lines of one kind are written.
-
-A *kind* of line is a logger, a level and a template.
-
-Invariants: a record is one line, except a traceback, whose lines are indented in text; no value can begin a line or forge a detail,
-because control characters are escaped and values with spaces are quoted; a value takes VALUE_CHARS_MAX characters at most; of each kind
-at most LINES_MAX lines are written within PERIOD_S, and the number of the others is written. Lines below INFO are not limited.
+"""Log line formatters (text, JSON) and rate limiter. A kind of line is a logger, a level and a template.
+Control characters are escaped and values with spaces quoted: no value can begin a line or forge a detail.
 """
 
 from __future__ import annotations
@@ -33,12 +28,12 @@ _QUOTED = re.compile(r"[\s\"=]")
 
 @lru_cache(maxsize=KINDS_MAX)
 def placeholders(template: str) -> tuple[tuple[str | None, str], ...]:
-    """Returns (key or None, conversion) of each placeholder of a template."""
+    """(key or None, conversion) of each placeholder."""
     return tuple((key or None, kind) for key, _, kind in _PLACEHOLDER.findall(template) if kind != "%")
 
 
 def _safe(value: object, conversion: str) -> str:
-    """Returns a value as text: one line, without control characters, and of limited length."""
+    """One line without control characters, of limited length."""
     try:
         text = repr(value) if conversion == "r" else str(value)
     except Exception as error:  # a value that cannot be printed must not lose the line
@@ -53,7 +48,7 @@ def _quoted(text: str) -> str:
 
 
 def line_text(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
-    """Returns the text of a record with safe values, and its details by key."""
+    """Text of a record with safe values, and its details by key."""
     template = str(record.msg)
     if not record.args or isinstance(record.args, Mapping):
         return _safe(record.getMessage(), "s"), {}
@@ -72,10 +67,9 @@ def line_text(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
 
 
 class TextLines(logging.Formatter):
-    """Lines of text: time, level, logger, message."""
+    """Lines of text: time, level, logger, message; a traceback follows, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line; a traceback follows, indented."""
         when = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.created))},{int(record.msecs):03d}"
         line = f"{when} {record.levelname} {shown_name(record.name)}: {line_text(record)[0]}"
         if record.exc_info and record.exc_info[0] is not None:
@@ -86,8 +80,7 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """Lines of JSON: time (UTC), level, logger, node, message, and the details as further keys.
 
-    Attributes:
-        node_id: the node that writes; None before its configuration is known.
+    `node_id` is None before the node's configuration is known.
     """
 
     def __init__(self, node_id: int | None = None) -> None:
@@ -95,7 +88,6 @@ class JsonLines(logging.Formatter):
         self.node_id = node_id
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns one JSON object on one line."""
         text, details = line_text(record)
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
@@ -112,10 +104,9 @@ class JsonLines(logging.Formatter):
 
 
 class LineLimit(logging.Filter):
-    """Passes LINES_MAX lines of each kind within PERIOD_S, and writes how many it suppressed.
+    """Passes LINES_MAX lines of each kind within PERIOD_S (all below INFO), and writes how many it suppressed.
 
-    Args:
-        write: writes a record without asking this filter.
+    `write` writes a record without this filter.
     """
 
     def __init__(self, write: Callable[[logging.LogRecord], None]) -> None:
@@ -125,7 +116,6 @@ class LineLimit(logging.Filter):
         self._kinds: OrderedDict[tuple[str, int, str], list[float]] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns whether the record is written. Ends the periods that are over."""
         if record.levelno < logging.INFO:
             return True
         self.end_periods(record.created)
@@ -142,7 +132,7 @@ class LineLimit(logging.Filter):
         return True
 
     def end_periods(self, now: float | None = None) -> None:
-        """Ends the periods that are over at `now` (seconds; None: all of them), and writes what was suppressed in them."""
+        """Ends periods that expire before `now` (seconds; None: all), and reports their suppressed lines."""
         while self._kinds:
             kind = next(iter(self._kinds))
             if now is not None and 0 <= now - self._kinds[kind][0] < PERIOD_S:

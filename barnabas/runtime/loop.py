@@ -1,4 +1,4 @@
-"""Chooses the event loop: uvloop if it is installed, else asyncio's own. No other module does."""
+"""Event loop: uvloop if installed, else asyncio's own. No other module chooses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """The function that creates an event loop on this machine."""
     try:
         import uvloop
     except ImportError:  # Windows, or an interpreter for which uvloop has no wheel
@@ -20,6 +19,6 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs `main` on a new loop and returns its result. Ctrl-C cancels it."""
+    """Runs `main` on a new loop. Ctrl-C cancels it."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)

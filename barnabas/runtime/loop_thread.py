@@ -1,11 +1,4 @@
-"""A thread with an event loop of its own, and calls into it from other threads.
-
-`pause` stops everything that runs on the loop, as SIGSTOP stops a process: the kernel still accepts connections and bytes for it.
-A wait has a deadline, so no caller waits without limit.
-
-Invariants: no task and no transport of the loop is left when `end` returns. `end` also works while the loop is paused; then nothing
-of the loop runs before the function that is given to `end`.
-"""
+"""LoopThread: an event loop in its own thread, with blocking calls into it."""
 
 from __future__ import annotations
 
@@ -25,7 +18,7 @@ LAST_TURNS: Final = 3  # turns of the loop in which closed transports release th
 
 
 class LoopThread:
-    """See the module. The thread starts at once; it is a daemon, so it never prevents the end of the process."""
+    """A daemon thread with a loop, started at once. No task or transport is left when `end` returns, also from a pause."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,12 +32,10 @@ class LoopThread:
 
     @property
     def paused(self) -> bool:
-        """Whether it was paused and not resumed."""
         return self._gate is not None
 
     @property
     def alive(self) -> bool:
-        """Whether it accepts calls."""
         return not self._ending and self._thread.is_alive()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
@@ -58,8 +49,8 @@ class LoopThread:
         """Runs a coroutine on the loop and waits for its result.
 
         Raises:
-            TimeoutError: it has not ended within `timeout_s`; it is cancelled. The text begins with `what`.
-            RuntimeError: the caller is the loop's own thread, which would wait for itself; or the thread has ended.
+            TimeoutError: not within `timeout_s`; it is cancelled. The text begins with `what`.
+            RuntimeError: the caller is the loop's own thread, or the thread has ended.
         """
         if threading.current_thread() is self._thread:
             work.close()
@@ -77,12 +68,12 @@ class LoopThread:
             raise
 
     def call(self, function: Callable[[], None]) -> None:
-        """Runs a function in the loop's next turn, without waiting for it; does nothing after the end."""
+        """Runs a function in the loop's next turn, without waiting; no effect after the end."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function)
 
     def pause(self) -> None:
-        """Stops the loop until `resume`; returns when it stands. Raises TimeoutError if its present callback does not return."""
+        """Stops the loop until `resume`, as SIGSTOP would. Raises TimeoutError if its present callback does not return."""
         if self._gate is not None or not self.alive:
             return
         gate, stands = threading.Event(), threading.Event()
@@ -100,13 +91,12 @@ class LoopThread:
             raise TimeoutError(f"thread {self.name} did not stop within {END_S:g} s")
 
     def resume(self) -> None:
-        """Continues after `pause`; does nothing without one."""
         gate, self._gate = self._gate, None
         if gate is not None:
             gate.set()
 
     def end_soon(self, last: Callable[[], None] | None = None) -> None:
-        """Does what `end` does, without waiting for it."""
+        """As `end`, without waiting."""
         if not self._ending:
             self._last = last
             self._ending = True
@@ -115,11 +105,7 @@ class LoopThread:
             self.resume()
 
     def end(self, last: Callable[[], None] | None = None) -> None:
-        """Runs `last` on the loop, then cancels every task and ends the thread. Does nothing if it has ended.
-
-        Raises:
-            TimeoutError: a callback or a task does not return.
-        """
+        """Runs `last` on the loop, cancels every task and ends the thread. Raises TimeoutError if a task hangs."""
         self.end_soon(last)
         if threading.current_thread() is not self._thread:
             self._thread.join(END_S)
@@ -127,7 +113,7 @@ class LoopThread:
                 raise TimeoutError(f"thread {self.name} did not end within {END_S:g} s")
 
     def _end_now(self) -> None:
-        # The end of a pause may call this a second time; a second stop would interrupt the cancelling of the tasks.
+        # The end of a pause may call this again; a second stop would interrupt the cancellation.
         if self._stopped:
             return
         self._stopped = True

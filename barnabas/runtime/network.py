@@ -1,9 +1,5 @@
-"""The real network: TCP through the running asyncio or uvloop loop.
-
-A listener calls accept itself, for at most ACCEPTS_PER_TURN waiting connections in a turn of the loop. So it can pause, and it can
-close connections for which no descriptor is left. A lack of descriptors (EMFILE) causes neither a busy loop nor a closed listener.
-
-Nagle's algorithm is off on every socket: requests and answers are written whole, and a delayed last segment would cost 40 ms.
+"""TCP network through the running asyncio or uvloop loop, with its own accept.
+A listener can pause, and closes connections without a free descriptor instead of looping or closing itself.
 """
 
 from __future__ import annotations
@@ -36,8 +32,7 @@ _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class TcpListener:
     """Bound server sockets of one address; see `barnabas.network_port.Listener`.
 
-    Args:
-        reserved: the number of descriptors that are kept for files at present.
+    `reserved` returns the descriptors that are kept for files at present.
     """
 
     def __init__(
@@ -63,28 +58,23 @@ class TcpListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The bound host and port."""
         return self._address
 
     async def accept(self) -> None:
-        """Accepts connections from now on. OSError if the address is in use."""
         for each in self._sockets:
             each.listen(self._options.backlog)
         self._accepting = True
         self._watch()
 
     def pause(self) -> None:
-        """Accepts no connections until `resume`: they wait in the kernel's queue."""
         self._paused = True
         self._watch()
 
     def resume(self) -> None:
-        """Accepts connections again."""
         self._paused = False
         self._watch()
 
     def close(self) -> None:
-        """Stops accepting; open connections stay."""
         self._accepting = False
         if self._retry is not None:
             self._retry.cancel()
@@ -94,7 +84,6 @@ class TcpListener:
         self._sockets = []
 
     def _watch(self) -> None:
-        """Watches the sockets while the listener accepts connections, else not."""
         wanted = self._accepting and not self._paused and self._retry is None
         for each in self._sockets:
             if wanted:
@@ -103,7 +92,6 @@ class TcpListener:
                 self._loop.remove_reader(each.fileno())
 
     def _take(self, listening: socket.socket) -> None:
-        """Accepts waiting connections, at most ACCEPTS_PER_TURN."""
         room = descriptors.limit() - self._reserved() - self._options.descriptors_left
         for _ in range(ACCEPTS_PER_TURN):
             if self._paused or not self._accepting:
@@ -131,7 +119,7 @@ class TcpListener:
             protocol.connection_lost(error)  # the factory has counted it as open
 
     def _retry_later(self, error: OSError) -> None:
-        """Pauses for RETRY_S after a failed accept. The sockets stay readable: without a pause the loop would be busy."""
+        """Pauses for RETRY_S after a failed accept: the sockets stay readable, and the loop would be busy."""
         if error.errno not in _EXHAUSTED:
             log.error("Connection could not be accepted: host=%s port=%d error=%s", *self._address, error)
         else:
@@ -163,7 +151,7 @@ class AsyncioNetwork:
     """The `Network` port over the running loop.
 
     Args:
-        reserved: the number of descriptors to keep for files at present; connections that would use them are closed at once.
+        reserved: descriptors to keep for files at present; connections that would use them are closed at once.
         resolver: of host names; by default a new one.
     """
 
@@ -184,7 +172,8 @@ class AsyncioNetwork:
     ) -> Listener:
         """Serves each connection by a new `factory()`. Host "" means every interface. OSError if the address is in use.
 
-        A bound socket that does not listen yet refuses connections, and keeps most other programs from binding its port.
+        A bound socket that does not listen yet rejects connections, and keeps most other programs from binding its
+        port.
         """
         listener = TcpListener(await _bind(host, port, options), factory, options, self._reserved)
         if accept:
@@ -204,14 +193,14 @@ class AsyncioNetwork:
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to a host, with TLS if there is a context. The caller sets the time-out (`asyncio.timeout`).
+        """Connects to a host, with TLS if `tls` is set. The caller sets the time-out (`asyncio.timeout`).
 
         Args:
-            server_name: the name or address that the other side's certificate must be for; by default `host`.
+            server_name: host or address of the peer's certificate; by default `host`.
 
         Raises:
-            OSError: no connection was made; ConnectionRefusedError if no address of the host has a listener; ssl.SSLError if
-                the TLS handshake failed.
+            OSError: no connection; ConnectionRefusedError if no address of the host has a listener; ssl.SSLError if the
+                TLS handshake failed.
         """
         if tls is not None:
             from barnabas.runtime.tls_transport import TlsConnection  # imported only if TLS is used
@@ -223,6 +212,7 @@ class AsyncioNetwork:
             transport, protocol = await self._connect(factory, host, port)
         connected = transport.get_extra_info("socket")
         if connected is not None:
+            # Requests are written whole: Nagle's algorithm would delay a last segment by 40 ms.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is None:
             return transport, protocol
@@ -231,8 +221,7 @@ class AsyncioNetwork:
     async def _connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to the first address of the host that answers. Both loops would combine several failures into one OSError
-        without errno."""
+        """Connects to the first address that answers. Both loops would combine failures into one OSError without errno."""
         loop = asyncio.get_running_loop()
         try:
             ipaddress.ip_address(host)
@@ -251,8 +240,7 @@ class AsyncioNetwork:
 
 
 def peer_has_left(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether the peer has closed the connection or its own side of it, also if not all that it has sent is read yet. Always False on
-    systems that cannot tell."""
+    """Whether the peer has closed the connection or its side, even with unread data. False on systems that cannot tell."""
     connected = None if transport is None else transport.get_extra_info("socket")
     end_of_stream = getattr(select, "POLLRDHUP", 0)
     if connected is None or not end_of_stream or connected.fileno() < 0:
@@ -267,7 +255,6 @@ def _with_tls(
     tls: Callable[[], ssl.SSLContext],
     on_failure: Callable[[], None] | None,
 ) -> Callable[[], asyncio.BaseProtocol]:
-    """Makes protocols that end TLS for those of `factory`."""
     from barnabas.runtime.tls_handshakes import HandshakeGate  # imported only if TLS is used
     from barnabas.runtime.tls_transport import TlsConnection
 

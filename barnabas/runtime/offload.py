@@ -1,7 +1,4 @@
-"""A thread for work of C code that releases Python's lock; and threads for calls that may block for seconds.
-
-The first call starts the thread.
-"""
+"""Worker threads for C code that releases Python's lock, and for calls that may block for seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def in_own_thread(work: Callable[[], None]) -> None:
-    """Runs `work` in a thread of its own, which does not keep the process from its end. Raises its exception."""
+    """Runs `work` in a new daemon thread. Raises its exception."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
 
@@ -42,13 +39,13 @@ async def in_own_thread(work: Callable[[], None]) -> None:
 
 
 class WorkerThread:
-    """See the module."""
+    """A thread that starts with the first call."""
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
 
     async def run(self, work: Callable[[], None]) -> None:
-        """Runs `work` in the thread, after all earlier calls. Raises its exception."""
+        """Runs `work` after all earlier calls. Raises its exception."""
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor  # here, because few processes need it
 

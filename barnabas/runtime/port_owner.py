@@ -1,7 +1,4 @@
-"""Finds the process that holds a port or a lock, for error messages: by the files of /proc on Linux, else by what POSIX tells.
-
-Every function returns None where it cannot know: without /proc, for a process of another user, in another container.
-"""
+"""Owner of a port or lock, for error messages: from /proc on Linux, else POSIX. None where unknown."""
 
 from __future__ import annotations
 
@@ -16,13 +13,12 @@ _FLOCK = "hhqqi4x" if sys.platform == "linux" else "qqihh"
 
 
 def described(pid: int) -> str:
-    """Returns a process as text: its id, and its command if that can be read."""
     command = command_of(pid)
     return f"process {pid}" + (f" ({command})" if command else "")
 
 
 def command_of(pid: int) -> str | None:
-    """Returns the command line of a process, without control characters and of limited length; None if it is unknown."""
+    """Command line, without control characters and of limited length, or None."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             raw = file.read(4 * _COMMAND_CHARS_MAX)
@@ -34,7 +30,7 @@ def command_of(pid: int) -> str | None:
 
 
 def lock_holder(fd: int) -> int | None:
-    """Returns the pid of the process that holds a POSIX lock on an open file."""
+    """Pid of the process that holds a POSIX lock on an open file."""
     import fcntl  # Windows has none, and no such locks
 
     asked = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -49,7 +45,7 @@ def lock_holder(fd: int) -> int | None:
 
 
 def port_holder(port: int) -> int | None:
-    """Returns the pid of a process that listens on a TCP port of this machine."""
+    """Pid of a process that listens on a TCP port of this machine."""
     inodes = {inode for table in ("tcp", "tcp6") for inode in _listening(f"/proc/net/{table}", port)}
     if not inodes:
         return None
@@ -67,7 +63,6 @@ def port_holder(port: int) -> int | None:
 
 
 def _listening(table: str, port: int) -> list[str]:
-    """The inodes of the sockets that listen on the port."""
     try:
         with open(table) as file:
             rows = [line.split() for line in file][1:]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_private(file: Path, data: str | bytes) -> None:
-    """Writes a file that only its owner may read, whole or not at all. Raises OSError."""
+    """Writes atomically, readable by the owner only. Raises OSError."""
     new = file.with_name(file.name + ".new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

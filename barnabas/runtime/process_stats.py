@@ -1,4 +1,4 @@
-"""What the operating system says about this process: CPU time, memory, open files, bytes read from and written to disks."""
+"""Process statistics: CPU time, memory, open files, disk bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _START_FIELD: Final = 19  # of /proc/self/stat, counted after the name: start ti
 
 
 def thread_cpu_s() -> float:
-    """CPU time of the calling thread, in seconds."""
+    """Of the calling thread, in seconds."""
     return time.thread_time()
 
 
 def process_cpu_s() -> float:
-    """CPU time of all threads, user and system, in seconds."""
+    """Of all threads, user and system, in seconds."""
     return time.process_time()
 
 
@@ -29,13 +29,12 @@ def _memory_pages() -> list[str]:
 
 
 def virtual_bytes() -> int | None:
-    """Size of the address space."""
     pages = _memory_pages()
     return int(pages[0]) * _PAGE if pages else None
 
 
 def resident_bytes() -> int:
-    """Memory in use; the most so far where the system does not say, and 0 on Windows."""
+    """Resident memory; the maximum so far where the system reports no more, and 0 on Windows."""
     pages = _memory_pages()
     if pages:
         return int(pages[1]) * _PAGE
@@ -47,7 +46,7 @@ def resident_bytes() -> int:
 
 
 def open_descriptors() -> int | None:
-    """Open files and connections. Linux 6.2 and later count them in the size of the directory; before, they are listed."""
+    """Open files and connections. Linux 6.2 and later count them in the directory's size; before, they are listed."""
     try:
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
     except OSError:
@@ -55,7 +54,7 @@ def open_descriptors() -> int | None:
 
 
 def disk_bytes() -> tuple[int, int] | None:
-    """Bytes that this process has caused to be read from and written to disks, as Kafka's LinuxIoMetricsCollector reads them."""
+    """Bytes read from and written to disks, as Kafka's LinuxIoMetricsCollector reads them."""
     try:
         with open("/proc/self/io") as file:
             found = dict(line.split(": ") for line in file.read().splitlines())

@@ -1,4 +1,4 @@
-"""The real source of randomness. The operating system provides the seed and the uuids."""
+"""System randomness: the operating system provides seed and uuids."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _FIRST_SIX_BITS_OF_A_DASH = 62  # "-" in URL-safe base64
 
 
 def uuid_from_bytes(raw: bytes) -> bytes:
-    """Sets the version (4) and variant bits of 16 random bytes, as RFC 9562 asks."""
+    """Sets version (4) and variant bits of 16 random bytes (RFC 9562)."""
     uuid = bytearray(raw)
     uuid[6] = (uuid[6] & 0x0F) | 0x40
     uuid[8] = (uuid[8] & 0x3F) | 0x80
     if uuid[0] >> 2 == _FIRST_SIX_BITS_OF_A_DASH:
-        # Kafka creates no id whose base64 form begins with a dash: command-line tools would read it as an option.
+        # As in Kafka: command-line tools would read a leading dash as an option.
         uuid[0] &= 0x7F
     return bytes(uuid)
 
@@ -28,13 +28,11 @@ class SystemRng:
         self._random = random.Random()
 
     def random(self) -> float:
-        """A float in [0, 1)."""
         return self._random.random()
 
     def randrange(self, stop: int) -> int:
-        """An int in [0, stop)."""
         return self._random.randrange(stop)
 
     def uuid(self) -> bytes:
-        """16 random bytes in the form of a version-4 UUID, never beginning with "-" in base64."""
+        """16 bytes of a version-4 UUID, never beginning with "-" in base64."""
         return uuid_from_bytes(os.urandom(16))

@@ -1,8 +1,4 @@
-"""Receive buffers of TLS connections: one for all connections of a thread.
-
-A loop handles each read before the next one, so its connections can share a buffer. Loops of other threads read at the
-same time and need buffers of their own.
-"""
+"""Receive buffer of TLS connections: one per thread, as a loop handles each read before the next."""
 
 from __future__ import annotations
 
@@ -23,5 +19,4 @@ _shared: Final = _OfThread()
 
 
 def receive_buffer() -> memoryview:
-    """The buffer of a connection whose loop runs in this thread."""
     return _shared.view if _SHARES_BUFFER else memoryview(bytearray(READ_BYTES))

@@ -1,9 +1,5 @@
-"""Resolver: looks up the addresses of host names in its own threads, so that a slow name server hardly delays other names.
-
-Clients look up the name of a removed container or machine repeatedly, and each lookup may take the name server's timeout of many
-seconds. The loop's own getaddrinfo has few threads for all names: lookups of running hosts would wait for those of removed hosts.
-Here all calls for one name share a lookup, and a new lookup begins at most every AGAIN_S. If earlier addresses of the name are known,
-a caller waits KNOWN_WAIT_S for new ones and then uses the earlier ones.
+"""Resolver: host name look-ups in its own threads, so that a slow name server hardly delays other names.
+The loop's getaddrinfo has few threads: look-ups of running hosts would wait for those of removed ones.
 """
 
 from __future__ import annotations
@@ -21,18 +17,18 @@ AGAIN_S: Final = 2.0  # between the starts of two lookups of a name, while the f
 
 
 def look_up(host: str) -> list[str]:
-    """The addresses of a host from the system's resolver. Blocks. OSError or UnicodeError if it has none."""
+    """Addresses from the system's resolver. Blocks. OSError or UnicodeError without any."""
     return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
 
 
 class _Lookup:
-    """A running lookup: its result, and when it started."""
+    """A running look-up and its start."""
 
     def __init__(self, host: str, look: Callable[[str], list[str]]) -> None:
         self._loop = asyncio.get_running_loop()
         self.began_s = self._loop.time()
         self.found: asyncio.Future[list[str]] = self._loop.create_future()
-        # A daemon: the end of the process does not wait for a name server.
+        # A daemon: the process does not wait for a name server to end.
         threading.Thread(target=self._run, args=(host, look), name=f"lookup {host}", daemon=True).start()
 
     def _run(self, host: str, look: Callable[[str], list[str]]) -> None:
@@ -55,10 +51,9 @@ class _Lookup:
 
 
 class Resolver:
-    """See the module.
+    """Shares look-ups of a name, at most one every AGAIN_S. After KNOWN_WAIT_S callers get earlier addresses, if known.
 
-    Args:
-        look: returns the addresses of a host; runs in a thread.
+    `look` returns the addresses of a host; runs in a thread.
     """
 
     def __init__(self, look: Callable[[str], list[str]] = look_up) -> None:
@@ -69,9 +64,7 @@ class Resolver:
     async def addresses(self, host: str) -> list[str]:
         """The addresses of a host, the preferred one first.
 
-        Raises:
-            OSError: the name does not exist, or no name server answered.
-            UnicodeError: the name is not a valid host name.
+        Raises OSError (unknown name, or no name server answered), UnicodeError (invalid name).
         """
         lookup = self._lookup(host)
         known = self._known.get(host)
@@ -92,7 +85,7 @@ class Resolver:
         return found
 
     def _lookup(self, host: str) -> _Lookup:
-        """The running lookup of a host; a new one if none runs or the last one started AGAIN_S ago."""
+        """The running look-up of a host; a new one if none runs or the last one started AGAIN_S ago."""
         loop = asyncio.get_running_loop()
         lookup = self._lookups.get(host)
         if lookup is None or lookup.found.get_loop() is not loop or loop.time() - lookup.began_s >= AGAIN_S:

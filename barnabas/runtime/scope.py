@@ -1,8 +1,5 @@
-"""Scope: a group of tasks that are started and cancelled in creation order.
-
-Invariants: no task runs after its scope's `stop` has returned. Cancellation is the only way to stop a scope. A crash is not a
-cancellation: the first exception of a task cancels the other tasks and is kept. The order is always the creation order, never the
-order of a set, so a simulated run repeats (asyncio.TaskGroup and asyncio.wait iterate over sets, which are ordered by memory address).
+"""Scope: a group of tasks, started and cancelled in creation order.
+asyncio.TaskGroup and asyncio.wait iterate over sets, ordered by memory address: a simulated run would not repeat.
 """
 
 from __future__ import annotations
@@ -18,15 +15,16 @@ T = TypeVar("T")
 
 
 class Scope:
-    """A group of tasks and of inner scopes.
+    """A group of tasks and of inner scopes. No task runs after `stop` has returned.
 
-    Used as `async with Scope("node 1") as scope:` or through `start` … `await stop()`. The end of the block cancels the tasks that
-    still run; await `join()` inside the block to let the tasks finish first.
+    Used as `async with Scope("node 1") as scope:` or through `start` … `await stop()`. The end of the block cancels
+    running tasks; await `join()` inside the block to let them finish first. The first exception of a task cancels the
+    others.
 
     Args:
         name: prefix of the tasks' names, for logs.
-        on_crash: called with the first exception that ends a task. `join` and the end of the `async with` block raise that
-            exception, too. Without `on_crash` and without either of them, the loop's exception handler receives it.
+        on_crash: called with the first exception of a task. `join` and the end of the `async with` block raise it, too.
+            Without any of these, the loop's exception handler receives it.
     """
 
     __slots__ = (
@@ -60,24 +58,19 @@ class Scope:
 
     @property
     def crash(self) -> BaseException | None:
-        """The first exception that ended a task of this scope, else None."""
         return self._crash
 
     @property
     def stopping(self) -> bool:
-        """Whether the scope was cancelled. A cancelled scope starts no new tasks."""
+        """A cancelled scope starts no new tasks."""
         return self._stopping
 
     def __len__(self) -> int:
-        """The number of tasks that still run, including those of inner scopes."""
+        """Running tasks, including those of inner scopes."""
         return len(self._tasks) + sum(len(child) for child in self._children)
 
     def start(self, coroutine: Coroutine[Any, Any, T], *, name: str = "task") -> asyncio.Task[T]:
-        """Starts a task in this scope.
-
-        Raises:
-            LocalProtocolError: the scope is stopping.
-        """
+        """Raises LocalProtocolError if the scope is stopping."""
         if self._stopping:
             coroutine.close()
             raise LocalProtocolError(f"scope {self.name!r} is stopping, task {name!r} cannot start")
@@ -87,10 +80,9 @@ class Scope:
         return task
 
     def child(self, name: str, *, on_crash: Callable[[BaseException], None] | None = None) -> Scope:
-        """An inner scope, which is cancelled with this one. Without `on_crash` its crash is also a crash of this scope.
+        """An inner scope, cancelled with this one. Without `on_crash` its crash is also a crash of this scope.
 
-        Raises:
-            LocalProtocolError: the scope is stopping.
+        Raises LocalProtocolError if the scope is stopping.
         """
         if self._stopping:
             raise LocalProtocolError(f"scope {self.name!r} is stopping, scope {name!r} cannot start")
@@ -100,7 +92,7 @@ class Scope:
         return scope
 
     def cancel(self) -> None:
-        """Cancels every task in creation order, inner scopes first; returns at once. Does not cancel the calling task."""
+        """Cancels every task but the calling one, in creation order, inner scopes first; returns at once."""
         self._stopping = True
         for child in list(self._children):
             child.cancel()
@@ -111,12 +103,12 @@ class Scope:
         self._wake_waiters()
 
     async def stop(self) -> None:
-        """Cancels every task and waits until all but the calling one have ended. Does not raise their exceptions."""
+        """Cancels and awaits every task but the calling one. Does not raise their exceptions."""
         self.cancel()
         await self._ended()
 
     async def join(self) -> None:
-        """Waits until every task has ended by itself; raises the first crash."""
+        """Waits until every task has ended; raises the first crash."""
         self._crash_waiters += 1
         try:
             await self._ended()
@@ -169,7 +161,7 @@ class Scope:
         self.cancel()
 
     def _wake_waiters(self) -> None:
-        """Wakes the waiters for the end of this scope and of its parents. Removes a stopped, empty scope from its parent."""
+        """Wakes waiters of this scope and its parents. Removes a stopped, empty scope from its parent."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

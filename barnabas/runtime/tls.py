@@ -1,7 +1,5 @@
-"""TLS contexts made from Kafka's ssl.* settings, for servers and for clients.
-
-Python loads keys from files only: a key goes through an anonymous file in memory (memfd), or through a private temporary file that
-is removed at once. Keys and passwords appear in no error, log line or `repr`.
+"""TLS contexts from Kafka's ssl.* settings, for servers and clients.
+Keys and passwords appear in no error, log line or `repr`.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _SUITES_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", 
 class TlsStores(NamedTuple):
     """The stores of some settings, read once.
 
-    `key` is None without a key store, `trust` has the trusted certificates as PEM text, None without a trust store.
+    `key` is None without a key store; `trust` has the trusted certificates as PEM text, None without a trust store.
     """
 
     key: KeyStore | None
@@ -38,10 +36,9 @@ class TlsStores(NamedTuple):
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """The ssl.* settings of one listener or client. Each field has the name of its setting after `ssl.`.
+    """The ssl.* settings of one listener or client, named without `ssl.`.
 
-    Attributes:
-        prefix: of the settings' names in errors: "listener.name.x." or "".
+    `prefix` is that of the settings' names in errors: "listener.name.x." or "".
     """
 
     keystore_type: str = "JKS"
@@ -62,7 +59,7 @@ class TlsSettings:
 
     @classmethod
     def from_keys(cls, value: Callable[[str], Any], prefix: str = "") -> TlsSettings:
-        """Takes the settings from `value(name)`, with None where a setting is not set."""
+        """From `value(name)`, which is None for a missing setting."""
 
         def text_of(name: str) -> str | None:
             return value(name) or None
@@ -92,12 +89,10 @@ class TlsSettings:
 
     @property
     def has_key(self) -> bool:
-        """Whether a key store is named."""
         return bool(self.keystore_location or self.keystore_key or self.keystore_certificate_chain)
 
     @property
     def has_trust(self) -> bool:
-        """Whether a trust store is named."""
         return bool(self.truststore_location or self.truststore_certificates)
 
     def stores(self) -> TlsStores:
@@ -122,13 +117,9 @@ class TlsSettings:
 
 
 def server_context(settings: TlsSettings, stores: TlsStores | None = None) -> ssl.SSLContext:
-    """The context of a listener.
+    """The context of a listener. Reads `stores` if None.
 
-    Args:
-        stores: of the settings; None: they are read now.
-
-    Raises:
-        TlsError: there is no key, a store cannot be read, or ssl.client.auth asks for certificates without a trust store.
+    Raises TlsError: no key, an unreadable store, or ssl.client.auth asks for certificates without a trust store.
     """
     prefix = settings.prefix
     if not settings.has_key:
@@ -136,7 +127,7 @@ def server_context(settings: TlsSettings, stores: TlsStores | None = None) -> ss
     stores = stores or settings.stores()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, settings)
-    # A client that closes before it has read its tickets would reset the connection, and the server lose its last bytes.
+    # A client that closes before reading its tickets would reset the connection, and the server lose its last bytes.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
     _load_key(context, settings, stores.key)
@@ -152,13 +143,9 @@ def server_context(settings: TlsSettings, stores: TlsStores | None = None) -> ss
 
 
 def client_context(settings: TlsSettings, stores: TlsStores | None = None) -> ssl.SSLContext:
-    """The context of a client. Without a trust store the system's authorities are trusted.
+    """The context of a client; without a trust store the system's authorities are trusted. Reads `stores` if None.
 
-    Args:
-        stores: of the settings; None: they are read now.
-
-    Raises:
-        TlsError: a store cannot be read.
+    Raises TlsError for an unreadable store.
     """
     stores = stores or settings.stores()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -179,10 +166,9 @@ def client_context(settings: TlsSettings, stores: TlsStores | None = None) -> ss
 
 
 def check_own_certificate(settings: TlsSettings, stores: TlsStores) -> None:
-    """Tries a handshake of this node with itself and ignores host names, as Kafka does for the listener between nodes.
+    """Tries a handshake of this node with itself, without host names, as Kafka does for inter-broker listeners.
 
-    Raises:
-        TlsError: another node with the same trust store would refuse this node's certificate.
+    Raises TlsError if another node with the same trust store would reject this certificate.
     """
     client_side = client_context(replace(settings, endpoint_identification_algorithm=""), stores)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -205,7 +191,7 @@ def check_own_certificate(settings: TlsSettings, stores: TlsStores) -> None:
 
 
 def own_certificates(store: KeyStore | None) -> tuple[list[bytes], list[bytes]]:
-    """The certificate chain of a key store, and the store's other certificates, as DER."""
+    """The chain of a key store, and the store's other certificates, as DER."""
     if store is None:
         return [], []
     return _as_der(store.chain), _as_der(store.others)
@@ -217,7 +203,6 @@ def _as_der(certificates: Sequence[str]) -> list[bytes]:
 
 
 def working_block(prefix: str) -> str:
-    """An example of settings for a key, for errors."""
     return (
         f"a working block is: {prefix}ssl.keystore.type=PEM, {prefix}ssl.keystore.location=/path/node.pem (key and "
         f"certificate chain), {prefix}ssl.truststore.type=PEM, {prefix}ssl.truststore.location=/path/ca.pem"
@@ -225,7 +210,7 @@ def working_block(prefix: str) -> str:
 
 
 def check_ciphers(names: tuple[str, ...]) -> str | None:
-    """What is wrong with ssl.cipher.suites; None if it can be used."""
+    """What is wrong with ssl.cipher.suites, or None."""
     suites_1_3 = [name for name in names if name in _SUITES_1_3]
     if suites_1_3 and len(set(suites_1_3)) < len(_SUITES_1_3):
         return f"name all suites of TLS 1.3 or none, Python cannot select among them: {','.join(_SUITES_1_3)}"
@@ -240,7 +225,6 @@ def check_ciphers(names: tuple[str, ...]) -> str | None:
 
 
 def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Applies the versions and cipher suites."""
     versions = [_VERSION[name] for name in TLS_VERSIONS if name in settings.enabled_protocols]
     unknown = [name for name in settings.enabled_protocols if name not in _VERSION]
     if unknown or not versions:
@@ -266,7 +250,7 @@ def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _openssl_name(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2 that is given by Java's name or by OpenSSL's."""
+    """OpenSSL's name of a TLS 1.2 suite with Java's or OpenSSL's name."""
     if not name.startswith("TLS_"):
         # A list of suites, no expression: @SECLEVEL=0 or ALL would weaken more than they name.
         return name if name.replace("-", "").isalnum() and "-" in name else "none"
@@ -305,7 +289,6 @@ def _load_chain(context: ssl.SSLContext, store: KeyStore, chain: tuple[str, ...]
 
 
 def _mismatch(store: KeyStore) -> str:
-    """Why the first certificate is not the one of the key, and what to do."""
     for number, each in enumerate(store.chain[1:CHAIN_TRIED_MAX], 2):
         try:
             _load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), store, (each,))
@@ -320,7 +303,7 @@ def _mismatch(store: KeyStore) -> str:
 
 @contextlib.contextmanager
 def _file_of(text: str) -> Iterator[str]:
-    """A path under which OpenSSL can read a text."""
+    """A path under which OpenSSL can read a text: memfd, or a private temporary file that is removed at once."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         descriptor = os.memfd_create("tls", os.MFD_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""Reasons of failed TLS handshakes and connections, in words for logs and errors. A pure function of OpenSSL's error."""
+"""Explanations of OpenSSL errors, for logs and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _REASONS: Final = {
 
 
 def explained(error: ssl.SSLError) -> str:
-    """The reason of a failed handshake or connection, for people."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is refused: {error.verify_message}"
@@ -25,5 +24,5 @@ def explained(error: ssl.SSLError) -> str:
 
 
 def end_reason(error: BaseException | None) -> str:
-    """What to add to a sentence about a connection that ended with this error: ": reason" if it was TLS, else nothing."""
+    """Suffix for a sentence about a connection that ended with this error: ": reason" if it was TLS, else ""."""
     return f": {explained(error)}" if isinstance(error, ssl.SSLError) else ""

@@ -1,9 +1,4 @@
-"""HandshakeGate: limits the TLS handshakes of a listener that run at once, and logs the failed ones.
-
-A connection costs no TLS state before its first message is complete, so slow clients keep no others waiting. Handshakes start and go on for
-at most TURN_S in a turn of the loop: a signature takes 0.1 to 5 ms, a client's certificate 0.4 ms. If HANDSHAKES_MAX run and others wait, the oldest one fails once it is older
-than PATIENCE_S. The newest starts first: behind thousands that stall, a client would wait until its own deadline.
-"""
+"""HandshakeGate: rate limiter of a listener's TLS handshakes, with a log of failures."""
 
 from __future__ import annotations
 
@@ -28,14 +23,7 @@ _HANDSHAKE_RECORD: Final = 0x16
 
 
 def has_first_record(received: bytearray) -> bool:
-    """Whether the first TLS record of a client is complete.
-
-    Args:
-        received: the client's first bytes, one at least.
-
-    Raises:
-        RemoteProtocolError: they are not the first bytes of a TLS handshake.
-    """
+    """Whether a client's first TLS record is complete. Raises RemoteProtocolError if it is no handshake."""
     if received[0] != _HANDSHAKE_RECORD or (len(received) > 1 and received[1] != 3):
         raise RemoteProtocolError("the client speaks PLAINTEXT, or no TLS, to a listener with TLS")
     if len(received) < _RECORD_HEADER_BYTES:
@@ -54,7 +42,7 @@ class Handshaking(Protocol):
         ...
 
     def go_on_handshake(self) -> None:
-        """Goes on with the bytes that have arrived; may call `HandshakeGate.leave`."""
+        """Continues with received bytes; may call `HandshakeGate.leave`."""
         ...
 
     def fail(self, reason: str) -> None:
@@ -63,11 +51,10 @@ class Handshaking(Protocol):
 
 
 class HandshakeGate:
-    """The handshakes of one listener.
+    """Handshakes of one listener, at most TURN_S in a turn of the loop (a signature takes 0.1 to 5 ms).
 
-    Args:
-        most: that run at once.
-        on_failure: called for each failed handshake.
+    If `most` run and others wait, the oldest fails after PATIENCE_S. The newest starts first: behind thousands of
+    stalled ones a client would wait until its deadline. `on_failure` is called for each failure.
     """
 
     def __init__(self, most: int = HANDSHAKES_MAX, *, on_failure: Callable[[], None] | None = None) -> None:
@@ -83,28 +70,26 @@ class HandshakeGate:
 
     @property
     def running(self) -> int:
-        """Handshakes that have begun."""
         return len(self._running)
 
     def enter(self, connection: Handshaking) -> None:
-        """A connection is ready for its handshake: begins it now or later."""
+        """A connection is ready: begins its handshake now or later."""
         self._waiting[connection] = None
         self._pump_soon(0.0)
 
     def go_on(self, connection: Handshaking) -> None:
-        """The next bytes of a running handshake have arrived: goes on now or later. Until then the connection reads nothing."""
+        """More bytes of a running handshake: continues now or later. Until then the connection reads nothing."""
         self._ready[connection] = None
         self._pump_soon(0.0)
 
     def leave(self, connection: Handshaking) -> None:
-        """A connection's handshake has ended, or the connection has."""
         self._waiting.pop(connection, None)
         self._ready.pop(connection, None)
         if self._running.pop(connection, None) is not None and self._waiting:
             self._pump_soon(0.0)
 
     def failed(self, host: str, port: int, reason: str) -> None:
-        """Logs a failed handshake, one line a second and reason at most."""
+        """Logs a failed handshake, at most one line a second and reason."""
         if self._on_failure is not None:
             self._on_failure()
         if len(self._untold) >= REASONS_MAX and reason not in self._untold:
@@ -146,7 +131,7 @@ class HandshakeGate:
                 return
 
     def _begin_next(self, now_s: float) -> bool:
-        """Begins the newest handshake that waits, if there is room. Otherwise returns False, and the pump runs again when the oldest one may be closed."""
+        """Begins the newest waiting handshake; False without room: the pump runs again when the oldest may be closed."""
         if len(self._running) >= self._most:
             oldest, since_s = next(iter(self._running.items()))
             left_s = since_s + PATIENCE_S - now_s

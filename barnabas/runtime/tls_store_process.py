@@ -1,7 +1,5 @@
-"""Opens TLS stores that have a password in a process of their own.
-
-The store says how many iterations its password takes: milliseconds with usual numbers, days with others. For PKCS12 stores Python's lock is held
-all that time, so a thread alone would stop the event loop. Passwords and keys go through pipes.
+"""Child process that opens TLS stores with a password.
+PKCS12 holds Python's lock during the key derivation, whose iterations (up to days) the store sets.
 """
 
 from __future__ import annotations
@@ -21,14 +19,7 @@ _PROGRAM: Final = f"from {__name__} import main; main()"
 
 
 def stores_beside(settings: TlsSettings, *, opening_s_max: float = OPENING_S_MAX) -> TlsStores:
-    """Reads the stores of the settings.
-
-    Args:
-        opening_s_max: longest time to open stores with a password.
-
-    Raises:
-        TlsError: a store cannot be read, or opening it takes too long.
-    """
+    """Reads the stores of the settings, with a password in at most `opening_s_max`. Raises TlsError."""
     if not (settings.keystore_password or settings.key_password or settings.truststore_password):
         return settings.stores()
     try:
@@ -56,7 +47,7 @@ def stores_beside(settings: TlsSettings, *, opening_s_max: float = OPENING_S_MAX
 
 
 def main() -> None:
-    """The process: reads settings from stdin, writes the stores to stdout."""
+    """The child: settings from stdin, stores to stdout."""
     fields = json.load(sys.stdin)
     for name in ("enabled_protocols", "cipher_suites"):
         fields[name] = tuple(fields[name])

@@ -1,6 +1,5 @@
-"""Key stores and trust stores of Kafka's ssl.* settings: PEM, inline or in a file, and PKCS12 (needs cryptography).
-
-No error holds a key or password. Files are read whole, up to STORE_BYTES_MAX. KIP-651 describes the PEM settings.
+"""Key stores and trust stores of ssl.* settings: PEM (KIP-651), inline or in a file, and PKCS12 (needs cryptography).
+No error holds a key or password.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _JAVA_DEFAULT: Final = "JKS"  # Java reads PKCS12 files under this type, too
 
 
 class TlsError(BarnabasError):
-    """TLS settings that cannot be used. The text names the setting and what to do."""
+    """Unusable TLS settings. The text names the setting and what to do."""
 
 
 class KeyStore(NamedTuple):
-    """A private key and its certificate chain as PEM text. The key is encrypted if `password` is set.
+    """A private key, encrypted if `password` is set, and its certificate chain as PEM text.
 
-    `others` are certificates of the store that do not belong to the chain, `place` is the file, or the setting with the text.
+    `others` are certificates outside of the chain, `place` is the file, or the setting with the text.
     """
 
     key: str
@@ -48,14 +47,9 @@ def key_store(
     password: str | None = None,
     key_password: str | None = None,
 ) -> KeyStore | None:
-    """The key store of the settings; None if they name none.
+    """The key store of the settings; None without one. Raises TlsError.
 
-    Args:
-        kind: ssl.keystore.type.
-        prefix: of the settings' names in errors, such as listener.name.x.
-
-    Raises:
-        TlsError: the settings contradict each other, or the store cannot be read.
+    `kind` is ssl.keystore.type, `prefix` that of the settings' names in errors, such as listener.name.x.
     """
     names = f"{prefix}ssl.keystore."
     if key or chain:
@@ -88,7 +82,7 @@ def trust_store(
     location: str | None = None,
     password: str | None = None,
 ) -> str | None:
-    """The trusted certificates of the settings as PEM text; None if they name none. Raises TlsError."""
+    """The trusted certificates as PEM text; None without any. Raises TlsError."""
     names = f"{prefix}ssl.truststore."
     if certificates:
         if kind != "PEM":
@@ -119,7 +113,7 @@ def _read(location: str, name: str) -> bytes:
 
 
 def _kind(data: bytes, kind: str, location: str, names: str) -> str:
-    """PEM or PKCS12. Raises TlsError for JKS, and if the file is of another type than the setting says."""
+    """PEM or PKCS12. Raises TlsError for JKS, and for a file of another type than the setting's."""
     if data.startswith(_JKS_MAGIC):
         target = f"{location.removesuffix('.jks')}.p12"
         raise TlsError(
@@ -138,7 +132,7 @@ def _kind(data: bytes, kind: str, location: str, names: str) -> str:
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
-    """The PEM blocks of a text by label, each with one line for 64 characters: settings may join the lines."""
+    """(label, block) of a PEM text with lines of 64 characters: settings may join the lines."""
     found = []
     for label, body in _BLOCK.findall(text):
         if ":" not in body:  # the older format of encrypted keys has header lines

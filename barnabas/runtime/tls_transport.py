@@ -1,10 +1,5 @@
-"""TlsConnection: TLS between a plain transport and a protocol, for asyncio and uvloop alike.
-
-The loops' own TLS would keep two buffers of 256 KiB for each connection, and start a handshake with the first byte. Here all connections
-of a thread share one receive buffer, because a read is handled before the next begins. A server's handshakes take turns (`HandshakeGate`).
-
-Invariants: no turn encrypts more than TURN_BYTES; what the peer does not read stays with the application's buffers, unencrypted;
-a connection that fails before the end of its handshake has delivered nothing to the application.
+"""TlsConnection: TLS between a plain transport and a protocol, for asyncio and uvloop.
+The loops' own TLS keeps 512 KiB of buffers for each connection, and starts a handshake with the first byte.
 """
 
 from __future__ import annotations
@@ -43,11 +38,14 @@ class _State(Enum):
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     """One connection; protocol of the plain transport, transport of the application's protocol.
 
+    Before the end of the handshake the application gets no data. No turn encrypts more than TURN_BYTES; unread data
+    stays unencrypted.
+
     Args:
-        application: gets `connection_made` after the handshake; as a server's also `connection_accepted` before it, if it has
-            that method: with this transport, which can then only be aborted or closed.
-        context: the context, asked when the handshake begins.
-        server_name: of a client: the host name or address that the certificate must be for.
+        application: gets `connection_made` after the handshake; as a server's also `connection_accepted` before it, if
+            it has that method: with this transport, which can then only be aborted or closed.
+        context: called when the handshake begins.
+        server_name: of a client: host name or address of the certificate.
         gate: of a server.
 
     Attributes:
@@ -88,11 +86,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     @staticmethod
     async def opened(protocol: asyncio.BaseProtocol) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Waits for the handshake of a client's connection. Returns its transport and the application's protocol.
-
-        Raises:
-            OSError: the handshake failed.
-        """
+        """Waits for the handshake of a client's connection. Raises OSError if it failed."""
         connection = cast(TlsConnection, protocol)
         try:
             await cast("asyncio.Future[None]", connection.established)
@@ -133,7 +127,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 self._gate.go_on(self)
 
     def eof_received(self) -> bool:
-        """The other side sends no more. Returns whether the application has work left, and closes later."""
+        """The peer sends no more. Returns whether the application has work left, and closes later."""
         return self._state is _State.OPEN and bool(self._application.eof_received())
 
     def pause_writing(self) -> None:
@@ -167,7 +161,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     # -- the handshake
 
     def _first_message(self, received: memoryview) -> None:
-        """Waits for the whole first record before TLS state is made for the client."""
+        """Waits for the whole first record before TLS state is created for the client."""
         self._first += received
         plain, gate = self._plain, self._gate
         if plain is None or gate is None:
@@ -183,7 +177,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             gate.enter(self)
 
     def begin_handshake(self) -> None:
-        """Makes the TLS state and begins."""
         plain = self._plain
         if plain is None:
             return
@@ -203,7 +196,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self.go_on_handshake()
 
     def go_on_handshake(self) -> None:
-        """Goes on with the bytes that have arrived, and reads on."""
         if self._plain is None or self._state is not _State.HANDSHAKE:
             return
         self._plain.resume_reading()
@@ -232,8 +224,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._read(_NOTHING)  # what came with the end of the handshake
 
     def _acknowledge(self) -> None:
-        """Acknowledges a client's last message at once: without session tickets no answer would carry the acknowledgement, and
-        Nagle's algorithm would hold the client's first request for 40 ms."""
+        # Without session tickets no response carries the acknowledgement of the client's last message, and Nagle's
+        # algorithm would hold its first request for 40 ms.
         option = getattr(socket, "TCP_QUICKACK", None)  # Linux
         connected = None if self._plain is None or self._gate is None else self._plain.get_extra_info("socket")
         if option is not None and connected is not None:
@@ -244,7 +236,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self.fail(f"{got} was not complete after {HANDSHAKE_TIMEOUT_S:g} s")
 
     def fail(self, reason: str) -> None:
-        """Ends a connection whose handshake has failed; bytes that are written leave."""
+        """Ends a connection after a failed handshake; written bytes leave."""
         plain, gate = self._plain, self._gate
         if plain is None or self._state is _State.CLOSED:
             return
@@ -275,12 +267,12 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._flush()  # an answer of TLS itself, such as a key update
 
     def _read_buffer(self, rest: memoryview) -> tuple[memoryview, bool]:
-        """Fills one buffer of the application. Returns the encrypted bytes that are left, and whether no more can be read."""
+        """Fills one buffer of the application. Returns the remaining encrypted bytes, and whether reading must stop."""
         incoming, decrypt = self._incoming, self._decrypt
         buffer = memoryview(self._application.get_buffer(-1) if self._buffered else bytearray(SLICE_BYTES))
         size, count, done, ended = len(buffer), 0, False, False
         failure: ssl.SSLError | None = None
-        # With more bytes than `low` OpenSSL has a whole record; adding bytes to them would move them.
+        # With more bytes than `low` OpenSSL has a whole record; adding bytes would move them.
         low = ENCRYPTED_RECORD_BYTES if rest else 0
         while count < size:
             if incoming.pending <= low:
@@ -330,7 +322,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._loop.call_soon(self._read_pending)
 
     def _read_pending(self) -> None:
-        """Delivers what was received before the application paused."""
         if self._state is _State.OPEN and not self._paused:
             self._read(_NOTHING)
 
@@ -372,7 +363,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._application.pause_writing()
 
     def _pump(self) -> None:
-        """Encrypts as much as the plain transport takes now, TURN_BYTES at most."""
+        """Encrypts as much as the plain transport accepts now, at most TURN_BYTES."""
         self._pump_due = False
         if self._plain is None or self._state not in (_State.OPEN, _State.CLOSING):
             return
@@ -406,7 +397,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._application.resume_writing()
 
     def _next_plain(self) -> Buffer:
-        """The next bytes to encrypt: small parts are joined to a record."""
+        """Next bytes to encrypt: small parts are joined to a record."""
         backlog = self._backlog
         first = backlog.popleft()
         size = len(first)
@@ -454,7 +445,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self.abort()
 
     def _finish(self) -> None:
-        """Tells the other side that no more follows, and closes."""
+        """Sends close_notify, and closes."""
         with contextlib.suppress(ssl.SSLError):  # it waits for the other side's answer, which no one needs
             self._object.unwrap()
         self._close_plain()

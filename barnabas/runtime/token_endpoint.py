@@ -1,7 +1,5 @@
-"""TokenCall: one POST to a token endpoint by http or https; blocks, so a thread of its own runs it.
-
-A redirection is not followed, because it would carry the client's secret to another place, and no proxy is used. The
-answer's size is limited.
+"""TokenCall: one POST to a token endpoint, blocking.
+A redirection would carry the client's secret to another place: it is not followed. No proxy is used.
 """
 
 from __future__ import annotations
@@ -23,10 +21,10 @@ class TokenCall:
     """One request.
 
     Args:
-        tls: makes the TLS context for https; it may read files.
+        tls: creates the TLS context for https; it may read files.
 
     Attributes:
-        status: 0 before the answer.
+        status: 0 before the response.
         answer: cut after ANSWER_BYTES_MAX + 1 bytes.
     """
 
@@ -53,7 +51,7 @@ class TokenCall:
         self.answer = b""
 
     def run(self) -> None:
-        """Sends the request and reads the answer. Raises OSError, HTTPException."""
+        """Sends the request and reads the response. Raises OSError, HTTPException."""
         connection = self._connection = self._made()
         try:
             connection.connect()
@@ -79,7 +77,7 @@ class TokenCall:
         return http.client.HTTPConnection(host, port, timeout=self._connect_timeout_s)
 
     def abort(self) -> None:
-        """Ends a request that takes too long; from another thread."""
+        """Ends an overdue request, from another thread."""
         self._aborted = True
         connected = None if self._connection is None else self._connection.sock
         if connected is not None:

@@ -1,7 +1,4 @@
-"""Providers of tokens for OAUTHBEARER that Kafka's keys can name: an endpoint, a file, and tokens without a signature.
-
-The objects can be sent to other processes.
-"""
+"""OAUTHBEARER token providers of Kafka's keys: an endpoint, a file, unsigned tokens. They can be pickled."""
 
 from __future__ import annotations
 
@@ -36,19 +33,18 @@ class Tokens(Protocol):
         ...
 
     def extensions(self) -> Mapping[str, str]:
-        """The SASL extensions of each login (KIP-342)."""
+        """SASL extensions of each login (KIP-342)."""
         ...
 
     def token_refused(self, token: str) -> None:
-        """A broker has refused a token."""
+        """A broker has rejected a token."""
         ...
 
 
 class LoginTokens:
-    """Makes the provider that Kafka's keys name; the same one as long as they do not change.
+    """Creates the provider of Kafka's keys; the same one until they change.
 
-    Args:
-        shared: providers of an endpoint are those of this process.
+    `shared`: providers of an endpoint are those of this process.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
@@ -56,15 +52,7 @@ class LoginTokens:
         self._made: dict[object, Tokens] = {}
 
     def of(self, value: Value, options: Mapping[str, str]) -> Tokens:
-        """The provider.
-
-        Args:
-            value: looks up a key.
-            options: of the JAAS text.
-
-        Raises:
-            OAuthInvalid: a key is missing or wrong.
-        """
+        """The provider, by keys and the `options` of the JAAS text. Raises OAuthInvalid."""
         settings, extensions = login_settings(value, options, os.environ), extensions_of(options)
         key = settings, tuple(sorted(extensions.items()))
         made = self._made.get(key)
@@ -95,7 +83,7 @@ class FileTokens:
     own_extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     async def token(self) -> str:
-        """Reads the file. OSError, UnicodeDecodeError if it cannot be read."""
+        """Raises OSError, UnicodeDecodeError."""
         return self._read()  # a small file, once for each authentication
 
     def _read(self) -> str:
@@ -106,12 +94,12 @@ class FileTokens:
         return self.own_extensions
 
     def token_refused(self, token: str) -> None:
-        """Nothing: the file is read for each login."""
+        """The file is read for each login."""
 
 
 @dataclass(frozen=True)
 class UnsecuredTokens:
-    """Tokens without a signature for a subject. Brokers accept them only where tests have configured them so."""
+    """Unsigned tokens for a subject. Brokers accept them only in test configurations."""
 
     subject: str
     own_extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -128,7 +116,7 @@ class UnsecuredTokens:
         return self.own_extensions
 
     def token_refused(self, token: str) -> None:
-        """Nothing: each login has a token of its own."""
+        """Each login has a new token."""
 
 
 def _encoded(part: Mapping[str, object]) -> str:

@@ -1,6 +1,4 @@
-"""Aborted transactions of a segment: Kafka's .txnindex (KIP-98), in the order of their markers.
-Each entry is in the segment of its marker, even if the transaction began in an earlier one.
-"""
+"""Aborted transactions of a segment (.txnindex, KIP-98): those whose markers are in it, in the order of the markers."""
 
 from __future__ import annotations
 

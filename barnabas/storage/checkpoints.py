@@ -1,6 +1,4 @@
-"""Checkpoint files of a data directory, in Kafka's text formats.
-A file that does not parse completely raises MalformedCheckpoint: no partial results.
-"""
+"""Checkpoint files of a data directory, in Kafka's text formats; a malformed one gives no partial result."""
 
 from __future__ import annotations
 
@@ -71,7 +69,6 @@ def format_lines(lines: Sequence[str]) -> bytes:
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Lines of topic, partition, offset."""
     return format_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
@@ -127,7 +124,6 @@ def read_log_sizes(disk: Disk, broker_epoch: int) -> dict[TopicPartition, LogSiz
 
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """leader-epoch-checkpoint: lines of epoch and start offset."""
     return format_lines([f"{epoch} {start}" for epoch, start in entries])
 
 

@@ -1,6 +1,4 @@
-"""Cleaner of one compacted log, in short steps: collects keys, rewrites and swaps segments, then moves `cleaned_to`.
-After a crash at any point a reader gets the same records.
-"""
+"""Cleaner of one compacted log, in short steps; after a crash at any point a reader gets the same records."""
 
 from __future__ import annotations
 
@@ -123,7 +121,6 @@ class Cleaning:
             raise CleaningAborted(f"{log.directory} changed while it was cleaned")
 
     def _stop(self, cost: int, *, always: bool = True) -> Iterator[CleaningStep]:
-        """Ends the step if its cost is high enough, or always."""
         self._cost += cost
         if always or self._cost >= STEP_COST:
             size, self._cost, self._bytes = self._bytes, 0, 0
@@ -154,7 +151,6 @@ class Cleaning:
             raise CorruptSegment(f"{segment.log_path} cannot be read from byte {position} on, of {segment.size}")
 
     def _end_of(self, segment: Segment) -> int:
-        """Exclusive upper bound of the offsets in the segment."""
         following = self._log.segments.from_offset(segment.base_offset)
         return following[1].base_offset if len(following) > 1 else self._log.log_end_offset
 

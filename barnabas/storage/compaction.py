@@ -68,7 +68,6 @@ class OffsetMap:
         self._offsets[key] = offset
 
     def is_last(self, record: Record) -> bool:
-        """False for a record without a key."""
         if record.offset > self.latest_offset:
             return True
         return record.key is not None and record.offset >= self._offsets.get(record.key, -1)

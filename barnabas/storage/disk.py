@@ -33,7 +33,6 @@ class _Inode:
         self.pending.append(change)
 
     def changed(self) -> int:
-        """Number of changes so far, for `commit`."""
         return self.committed + len(self.pending)
 
     def commit(self, up_to: int) -> None:
@@ -244,7 +243,6 @@ class MemoryDisk:
         self._faults.clear()
 
     def before(self, call: str, path: str) -> None:
-        """Counts a call and raises its fault. Handles call it, too."""
         if call not in ("pread", "size", "read", "open", "listdir"):
             self.calls += 1
         for fault in self._faults:
@@ -263,7 +261,6 @@ class MemoryDisk:
     # -- the Disk port --------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
-        """Raises FileNotFoundError if the file is missing and `create` is false."""
         inode = self._names.get(path)
         if inode is None:
             if not create or _parent(path) not in self._folders:

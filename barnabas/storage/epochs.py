@@ -21,7 +21,6 @@ class EpochCache:
 
     @property
     def latest_epoch(self) -> int:
-        """NO_EPOCH if none is known."""
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     @property
@@ -58,7 +57,6 @@ class EpochCache:
         return self._epochs[index - 1], self._starts[index]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """NO_EPOCH if it is unknown."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NO_EPOCH
 

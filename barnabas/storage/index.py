@@ -1,6 +1,4 @@
-"""Offset index and time index of a segment, in Kafka's file formats: sorted arrays in memory.
-The files are complete when the segment is rolled or closed. Preallocated zeros at their end are ignored.
-"""
+"""Offset index and time index of a segment, in Kafka's file formats: sorted arrays in memory."""
 
 from __future__ import annotations
 
@@ -44,7 +42,6 @@ class OffsetIndex:
         return len(self._offsets)
 
     def append(self, last_offset: int, position: int) -> None:
-        """Adds the batch that ends with `last_offset` and begins at byte `position`."""
         relative = last_offset - self.base_offset
         if self._offsets and relative <= self._offsets[-1]:
             raise InvariantViolated(f"offset index of {self.base_offset} got {last_offset} after its last entry")
@@ -78,7 +75,6 @@ class OffsetIndex:
         return [(self.base_offset + o, p) for o, p in zip(self._offsets, self._positions, strict=True)]
 
     def to_bytes(self, start: int = 0) -> bytes:
-        """The file from entry `start` on."""
         return b"".join(map(_OFFSET_ENTRY.pack, self._offsets[start:], self._positions[start:]))
 
     @classmethod
@@ -142,7 +138,6 @@ class TimeIndex:
         return self.base_offset + self._offsets[index] if index >= 0 else self.base_offset
 
     def truncate_to(self, offset: int) -> None:
-        """Removes entries at or after `offset`."""
         keep = bisect_left(self._offsets, offset - self.base_offset) if offset > self.base_offset else 0
         del self._timestamps[keep:]
         del self._offsets[keep:]

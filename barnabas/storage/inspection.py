@@ -1,7 +1,4 @@
-"""Inspection of the records of one produced batch (Kafka's LogValidator), in the loop if short, else in a thread.
-Batches above BATCH_BYTES_MAX or with too many records get MESSAGE_TOO_LARGE, after which producers split them.
-Uncompressed batches with gaps between offset deltas are rejected, too.
-"""
+"""Inspection of the records of one produced batch (Kafka's LogValidator), in the loop if short, else in a thread."""
 
 from __future__ import annotations
 
@@ -50,7 +47,6 @@ class RecordValidationError(BrokerError):
 
 
 def changes_codec(attributes: int, config: LogConfig) -> bool:
-    """Whether compression.type requires another codec for these records."""
     return config.compression_type != "producer" and attributes & COMPRESSION_MASK != CODECS[config.compression_type]
 
 
@@ -187,7 +183,6 @@ class Inspection:
         return True
 
     def pack(self) -> None:
-        """Compresses the accepted records if the topic requires another codec."""
         config, records = self.config, self._records
         if self.error is None and changes_codec(self._codec, config):
             codec = CODECS[config.compression_type]

@@ -1,6 +1,4 @@
-"""Files of one partition's folder: writes small files, tracks unsynced and deleted ones.
-A sync runs concurrently with appends: only a sync that began after a file's last change removes it from the list.
-"""
+"""Files of one partition's folder: writes small files, tracks unsynced and deleted ones."""
 
 from __future__ import annotations
 
@@ -78,7 +76,6 @@ class LogFiles:
         self._note(path)
 
     def store_segment(self, segment: Segment) -> None:
-        """Completes the index files of a rolled or closed segment."""
         self.store_indexes(segment, complete=True)
         self.store_aborted(segment)
         self._note(segment.log_path)
@@ -93,7 +90,6 @@ class LogFiles:
             raise
 
     def store_aborted(self, segment: Segment) -> None:
-        """The file exists only if a transaction was aborted."""
         name = file_name(segment.base_offset, ".txnindex")
         if segment.aborted:
             self.store(name, encode_aborted(segment.aborted))
@@ -168,7 +164,6 @@ class LogFiles:
         self._disk.remove(path)
 
     def found_deleted(self, names: list[str]) -> None:
-        """Adds `.deleted` files that an earlier process did not remove."""
         self._deleted[:0] = [(0, f"{self.directory}/{name}") for name in names]
 
     def take_deleted(self, now_ms: int | None) -> list[str]:

@@ -1,6 +1,5 @@
 """Log of one partition: segments, producer state, epochs and offsets, in Kafka's file layout.
-The caller provides durability: it syncs `unsynced_files` and then calls `mark_synced`. State in memory changes only
-after the write succeeded.
+The caller provides durability: it syncs `unsynced_files` and then calls `mark_synced`.
 """
 
 from __future__ import annotations
@@ -336,13 +335,11 @@ class PartitionLog:
             self.segments.active.aborted.append(entry)
 
     def expire_producers(self, now_ms: int) -> int:
-        """Removes producers idle for producer.id.expiration.ms. Returns their number."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     # -- segments -------------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
-        """Begins a segment at the log end, unless the last one is empty."""
         if self.segments.active.size:
             self._roll(self.log_end_offset, now_ms)
 
@@ -524,7 +521,7 @@ class PartitionLog:
         self.producers.become(producers)
 
     def on_records_lost(self) -> None:
-        """Records that committed records may be lost with their producers' state. These may use any next sequence."""
+        """Committed records may be lost with their producers' state: these producers may use any next sequence."""
         self.snapshots.lose(self.producers)
         self._files.changed(*self.saved.on_cut(-1))
 
@@ -602,7 +599,6 @@ class PartitionLog:
         return self.unsynced_files()
 
     def close(self) -> None:
-        """Prepares, syncs and closes the files."""
         files = self.prepare_close()
         if files:
             self._disk.sync_now(files)
@@ -611,7 +607,6 @@ class PartitionLog:
         self.abandon()
 
     def stored_size(self) -> LogSize:
-        """Sizes of its files after `close`."""
         return LogSize(self.size_bytes, sum(segment.aborted_bytes() for segment in self.segments))
 
     def take_superseded(self) -> list[str]:
@@ -631,5 +626,4 @@ class PartitionLog:
         self.directory = directory
 
     def reconfigure(self, config: LogConfig) -> None:
-        """The new configuration takes effect with the next append."""
         self.config = config

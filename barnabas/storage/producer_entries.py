@@ -55,7 +55,6 @@ class RetainedBatch(NamedTuple):
 
     @classmethod
     def of(cls, first_sequence: int, first_offset: int, last_offset: int, timestamp: int) -> RetainedBatch:
-        """Sequences are -1 if `first_sequence` is."""
         delta = last_offset - first_offset
         last_sequence = first_sequence + delta if first_sequence >= 0 else NO_SEQUENCE
         if last_sequence > SEQUENCE_MAX:
@@ -113,12 +112,10 @@ class ProducerCapture:
         captures.append(self)
 
     def keep(self, producer_id: int, entry: ProducerEntry) -> None:
-        """Copies an entry that is about to change."""
         if self._entries.get(producer_id) is entry:
             self._entries[producer_id] = entry.copy()
 
     def packing(self) -> Steps[PackedProducers]:
-        """Runs once."""
         try:
             pack, parts, earlier = _SNAPSHOT_ENTRY.pack, [], []
             producers = iter(self._entries.items())

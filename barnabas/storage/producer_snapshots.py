@@ -35,7 +35,6 @@ class ProducerSnapshots:
         self._kept: list[int] = []  # found at the start
 
     def found(self, offsets: list[int], complete_to: int, *, lost: bool) -> None:
-        """Sets what a start found on disk."""
         self.lost = lost
         self._kept = offsets
         self.newest = max(offsets, default=0)
@@ -74,7 +73,6 @@ class ProducerSnapshots:
         self.complete_to = -1
 
     def cut(self, end_offset: int) -> None:
-        """Removes the snapshots above the new end of the log."""
         for snapshot in recovery.snapshot_offsets(self._disk.listdir(self._files.directory)):
             if snapshot > end_offset:
                 self._files.remove(file_name(snapshot, SNAPSHOT_SUFFIX))

@@ -36,7 +36,6 @@ class CompletedTransaction(NamedTuple):
     last_stable_offset: int
 
     def index_entry(self) -> AbortedTxn | None:
-        """None for a committed transaction."""
         if not self.aborted:
             return None
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
@@ -111,7 +110,6 @@ class PartitionProducers:
         return len(self.ongoing)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
         first = next(iter(self.ongoing)) if self.ongoing else None
         for first_offset, marker_offset in self.unreplicated.items():
             if marker_offset >= high_watermark and (first is None or first_offset < first):
@@ -119,7 +117,6 @@ class PartitionProducers:
         return first
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Removes completed transactions whose markers are below the high watermark."""
         if self.unreplicated:
             for first_offset, marker_offset in list(self.unreplicated.items()):
                 if marker_offset >= high_watermark:
@@ -131,7 +128,6 @@ class PartitionProducers:
         return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch
 
     def ongoing_transactions(self) -> list[tuple[int, int]]:
-        """(producer id, first offset) of each, oldest first."""
         return [(producer_id, first_offset) for first_offset, producer_id in self.ongoing.items()]
 
     # -- verification (KIP-890) -----------------------------------------------------------------------------------
@@ -162,7 +158,6 @@ class PartitionProducers:
     def find_duplicate(
         self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int
     ) -> RetainedBatch | None:
-        """The stored batch that this batch repeats, or None."""
         entry = self.entries.get(producer_id)
         if entry is not None and entry.epoch == epoch and entry.batches:
             if first_sequence == entry.batches[-1].last_sequence + 1:
@@ -382,7 +377,6 @@ class PartitionProducers:
         return ProducerCapture(self.entries, self._captures)
 
     def to_snapshot(self) -> bytes:
-        """A .snapshot file, version 1."""
         return finished(self.capture().packing()).snapshot
 
     def load_snapshot(self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int) -> None:

@@ -1,6 +1,5 @@
 """Recovery of a partition's folder: reads and repairs its files and rebuilds the state.
-Nothing below the recovery point is lost or rewritten. After a clean stop nothing is truncated: damage raises
-DamagedLog.
+Nothing below the recovery point is lost or rewritten. A clean stop forbids truncation: damage raises DamagedLog.
 """
 
 from __future__ import annotations
@@ -174,7 +173,6 @@ class _Loader:
         return names, epochs_valid
 
     def _restore(self, start: _Start, rebuild: ProducerRebuild, start_offset: int) -> Generator[int, None, None]:
-        """Restores producers and epochs at the start of reading."""
         before, segment = self.segments[: start.index], self.segments[start.index]
         if start.state is not None:
             self.epochs = EpochCache(start.state.epochs)
@@ -217,7 +215,6 @@ class _Loader:
         return segments[: min(below, first)] + segments[first:]
 
     def _present_state(self, start: _Start, end_offset: int) -> SavedState | None:
-        """The saved state, if it fits the repaired log."""
         state, active = self.state, self.segments[-1]
         if state is None or state is start.state:
             return state
@@ -240,7 +237,6 @@ class _Loader:
         return _Start(first)
 
     def _recover(self, start: _Start) -> Generator[int, None, None]:
-        """Reads segments from `start` on, truncates the log at the first damage and deletes later segments."""
         segments, sizes, producers, epochs = self.segments, self.sizes, self.producers, self.epochs
         recovery_point = 0 if self._opening.clean else self._opening.recovery_point
         steps = _Steps()
@@ -323,13 +319,11 @@ def remove_segment(disk: Disk, directory: str, segment: Segment) -> None:
 
 
 def snapshot_offsets(names: list[str]) -> list[int]:
-    """Offsets of the producer snapshots, ascending."""
     end = len(SNAPSHOT_SUFFIX)
     return [int(name[:-end]) for name in names if name.endswith(SNAPSHOT_SUFFIX) and name[:-end].isdigit()]
 
 
 def _drop_snapshots_above(disk: Disk, directory: str, offsets: list[int], end_offset: int) -> list[int]:
-    """Removes the snapshots above the log end and returns the others."""
     for offset in offsets:
         if offset > end_offset:
             disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
@@ -392,7 +386,6 @@ def _load_epochs(disk: Disk, directory: str) -> tuple[EpochCache, bool]:
 
 
 def _first_suspect(segments: list[Segment]) -> int:
-    """Index of the first segment to read after a clean stop; len(segments) if none."""
     for index, segment in enumerate(segments):
         if index == len(segments) - 1:
             last = segment.last_stored()
@@ -404,7 +397,6 @@ def _first_suspect(segments: list[Segment]) -> int:
 
 
 def _holding(segments: list[Segment], offset: int) -> int:
-    """Index of the segment whose range includes `offset`."""
     for index in range(1, len(segments)):
         if segments[index].base_offset > offset:
             return index - 1
@@ -412,7 +404,6 @@ def _holding(segments: list[Segment], offset: int) -> int:
 
 
 def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> Generator[int, None, None]:
-    """Rebuilds the epochs from the batches: the epoch file is missing or damaged."""
     steps = _Steps()
     for segment in segments:
         for batch in batch_headers(segment.file, 0, segment.size):
@@ -442,7 +433,6 @@ class _Steps:
         return self._batches >= _STEP_BATCHES or self._bytes >= _STEP_BYTES
 
     def take(self) -> int:
-        """Ends the step and returns its number of bytes."""
         size, self._bytes, self._batches = self._bytes, 0, 0
         return size
 

@@ -166,7 +166,7 @@ def replay(state: PartitionProducers, batch: StoredBatch, data: Buffer) -> Compl
 
 
 def note_refused(state: PartitionProducers, data: Buffer) -> None:
-    """Records a client's batch that was rejected for good: its producer may continue with the next sequence."""
+    """A client's batch was rejected for good: its producer may continue with the next sequence."""
     batch = stored_batch(data, 0, 0) if len(data) >= HEADER_SIZE else None
     if batch is not None and batch.producer_id >= 0:
         delta = batch.last_offset - batch.base_offset

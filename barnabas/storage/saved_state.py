@@ -1,5 +1,4 @@
-"""Saved state of a log at an offset (`synced-state-checkpoint`), so that a start skips the log below it; Kafka has
-none.
+"""Saved state of a log (`synced-state-checkpoint`, not in Kafka): a start skips the log below it.
 It is written after a sync of everything in it, so it is valid after a power loss or a volume's revert to a snapshot.
 """
 
@@ -166,14 +165,12 @@ class StateFile:
         return state._replace(producers=packed.snapshot, earlier=packed.earlier)
 
     def save_when_synced(self, state: SavedState, recovery_point: int) -> None:
-        """Writes the state once the log is durable up to its end."""
         if state.end_offset < self.end_offset:
             return  # a later state was saved while this one was packed
         self._unsynced = state
         self.on_synced(recovery_point)
 
     def on_synced(self, up_to_offset: int) -> None:
-        """All writes below the log end `up_to_offset` are durable."""
         state = self._unsynced
         if state is None or state.end_offset > up_to_offset:
             return
@@ -187,7 +184,6 @@ class StateFile:
         self.end_offset = state.end_offset
 
     def drop(self) -> None:
-        """Discards a state that is not written yet."""
         self._unsynced = None
         self.trusted = object()
 

@@ -213,7 +213,6 @@ class Segment:
         return self._aborted
 
     def has_valid_aborted(self) -> bool:
-        """Whether the .txnindex is absent (nothing aborted) or readable."""
         data = self._read_file(".txnindex") if self.size else None
         return data is None or decode_aborted(data, self.base_offset) is not None
 
@@ -252,7 +251,6 @@ class Segment:
         )
 
     def load_indexes(self) -> None:
-        """Reads .index and .timeindex; rebuilds both from the log if one is missing or damaged."""
         if not self.size:
             self.reset_indexes()
             return
@@ -271,7 +269,6 @@ class Segment:
         self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
-        """From the headers of the log, up to the first damaged one."""
         self.reset_indexes(keep_aborted=True)
         next_offset = self.base_offset
         for batch in batch_headers(self.file, 0, self.size):
@@ -351,7 +348,6 @@ class Segment:
 
     @property
     def stored(self) -> StoredIndexes:
-        """Index files as of the last `index_changes`."""
         return self._stored
 
     def forget_stored(self) -> None:
@@ -391,7 +387,6 @@ class Segment:
         return True
 
     def seal_file(self) -> None:
-        """Removes bytes of a failed write."""
         if self._torn:
             self.file.truncate(self.size)
             self._torn = False
@@ -415,12 +410,10 @@ class Segment:
         return BrokerError(ErrorCode.CORRUPT_MESSAGE, text)
 
     def next_offset(self) -> int:
-        """The offset after its last batch."""
         last = self.last_stored()
         return self.base_offset if last is None else last.last_offset + 1
 
     def last_stored(self) -> StoredBatch | None:
-        """The last whole batch in the file, or None."""
         last = None
         for last in batch_headers(
             self.file, self._last_position if self._last_position >= 0 else self.seek(2**62), self.size
@@ -647,7 +640,6 @@ class Segment:
         return largest
 
     def recorded_timestamp(self) -> int:
-        """The largest timestamp of its records; -1 without one."""
         if self._time_index is None:
             self.load_indexes()
         return self.max_timestamp

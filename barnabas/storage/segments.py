@@ -65,7 +65,6 @@ class Segments:
         return at if whole else None
 
     def replace(self, run: Sequence[Segment], cleaned: Segment) -> None:
-        """`holds` must be true for `run`."""
         at = self._place(run)
         if at is None:
             raise LocalProtocolError(f"segments from {run[0].base_offset} on are not in the log any more")
@@ -99,7 +98,6 @@ class Segments:
         return found
 
     def offset_for_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> Steps[TimestampOffset | None]:
-        """The first record in [start_offset, end_offset) with a timestamp ≥ `timestamp`."""
         for segment in self.from_offset(start_offset):
             if segment.base_offset >= end_offset:
                 break

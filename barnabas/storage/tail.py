@@ -25,7 +25,6 @@ class Tail:
         self.start_offset = end_offset
 
     def clear(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`."""
         if self._bases:
             self._bases.clear()
             self._ends.clear()

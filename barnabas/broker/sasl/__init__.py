@@ -1,1 +1,1 @@
-"""The server side of the SASL mechanisms."""
+"""SASL mechanisms, server side."""

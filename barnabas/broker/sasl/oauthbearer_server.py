@@ -1,9 +1,5 @@
-"""BearerServer: the server's side of OAUTHBEARER, and the rules for the claims of its tokens.
-
-Follows RFC 7628, RFC 7519 (JWT), KIP-255 and KIP-768. Signatures are checked by joserfc (extra `security`).
-
-Invariants: a token without a signature is accepted only by `unsecured_claims`, which a configuration must name; ALGORITHMS never contains
-`none` or an algorithm with a shared key. A token is never logged, and no error text contains a part of it.
+"""BearerServer: OAUTHBEARER server exchange and rules for token claims (RFC 7628, RFC 7519, KIP-255, KIP-768).
+No log line or error contains a part of a token. Only `unsecured_claims` accepts unsigned tokens.
 """
 
 from __future__ import annotations
@@ -39,11 +35,7 @@ _FIRST: Final = re.compile(
 
 
 class TokenRefused(BarnabasError):
-    """A token is not valid. The text says why and quotes no part of it.
-
-    Attributes:
-        unknown_key: whether none of the keys is the one that the token names.
-    """
+    """An invalid token. The text quotes no part of it. `unknown_key`: no key has the token's key id."""
 
     def __init__(self, text: str, *, unknown_key: bool = False) -> None:
         self.unknown_key = unknown_key
@@ -51,14 +43,14 @@ class TokenRefused(BarnabasError):
 
 
 class BearerRules(NamedTuple):
-    """What a token must claim.
+    """Required claims.
 
     Attributes:
         issuer, audience: expected ones; none: any.
-        skew_ms: difference of clocks that is allowed.
+        skew_ms: allowed difference of clocks.
         required_scope: scopes that the token must have.
-        signed: whether the rules of Kafka for signed tokens hold: `iat` is needed and may be in the future, a name has no blanks around
-            it, a scope that is neither text nor list counts as none, and a list that names a scope twice is refused.
+        signed: Kafka's rules for signed tokens: `iat` is needed and may be in the future, a name has no surrounding
+            blanks, a scope that is neither text nor list counts as none, and a list with a duplicate scope is rejected.
     """
 
     issuer: str | None = None
@@ -74,8 +66,8 @@ class BearerServer:
     """One exchange.
 
     Args:
-        validate: returns who a token names; takes the token and milliseconds since 1970; raises TokenRefused.
-        on_refused: called with the reason of a refused token, for the log.
+        validate: returns the identity of a token at milliseconds since 1970; raises TokenRefused.
+        on_refused: called with the reason of a rejected token, for the log.
     """
 
     def __init__(self, validate: Callable[[str, int], LoginIdentity], on_refused: Callable[[str], None]) -> None:
@@ -85,10 +77,10 @@ class BearerServer:
         self.identity: LoginIdentity | None = None
 
     def work(self, token: bytes) -> None:
-        """None: a step is quick."""
+        """A step is quick."""
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Answers the token, or the client's acknowledgement of its refusal. Raises LoginFailed."""
+        """Responds to the token, or to the client's acknowledgement of its rejection. Raises LoginFailed."""
         if self._refused:
             raise LoginFailed(INVALID_TOKEN if token == ACKNOWLEDGED else None)
         try:
@@ -119,7 +111,7 @@ class BearerServer:
 
 
 def unsecured_claims(token: str) -> Mapping[str, object]:
-    """The claims of a token without a signature. Raises TokenRefused."""
+    """Claims of an unsigned token. Raises TokenRefused."""
     parts = token.split(".")
     if len(parts) != 3 or parts[2]:
         raise TokenRefused("it is no unsecured token of three parts, the last one empty")
@@ -130,7 +122,7 @@ def unsecured_claims(token: str) -> Mapping[str, object]:
 
 
 def signed_claims(token: str, keys: KeySet) -> Mapping[str, object]:
-    """The claims of a token that one of the keys has signed. Raises TokenRefused."""
+    """Claims of a token signed by one of the keys. Raises TokenRefused."""
     from joserfc import jwt
     from joserfc.errors import InvalidKeyIdError, JoseError
 
@@ -146,7 +138,7 @@ def signed_claims(token: str, keys: KeySet) -> Mapping[str, object]:
 
 
 def _key_of(keys: KeySet, token: GuestProtocol) -> KeyBase:
-    """The first key that fits a token, as in Kafka: a token without the name of a key fits all of a type. Raises InvalidKeyIdError."""
+    """First fitting key, as in Kafka: a token without key id fits all of a type. Raises InvalidKeyIdError."""
     from joserfc.errors import InvalidKeyIdError
 
     headers = token.headers()
@@ -160,14 +152,7 @@ def _key_of(keys: KeySet, token: GuestProtocol) -> KeyBase:
 
 
 def checked_claims(claims: Mapping[str, object], rules: BearerRules, now_ms: int) -> LoginIdentity:
-    """Who the claims name.
-
-    Args:
-        now_ms: milliseconds since 1970.
-
-    Raises:
-        TokenRefused: the claims break a rule.
-    """
+    """Identity of the claims at `now_ms` (since 1970). Raises TokenRefused."""
     name = claims.get(rules.sub_claim)
     if isinstance(name, str):
         name = "" if "\0" in name else name.strip(_BLANKS) if rules.signed else name

@@ -1,14 +1,5 @@
-"""ScramServer: the server's side of SCRAM-SHA-256 and SCRAM-SHA-512.
-
-Follows RFC 5802, RFC 7677, and KIP-48 for delegation tokens (extension `tokenauth=true`: the name is a token id, the
-password its HMAC).
-
-Invariants: the server never learns the password. `step` computes no iterations; those of a delegation token are computed in `work`. An
-unknown user gets the same answers as a wrong password: a salt and iterations that are derived from its name and look like those of
-users, and the refusal after its proof. Comparisons of secrets take constant time.
-
-Deviations from Kafka: Kafka refuses an unknown user at the first message, so that anybody can ask which users exist; it does not
-compare the channel binding `c=`, and it accepts mandatory extensions `m=`. All three are refused here as the RFC demands.
+"""ScramServer: SCRAM server exchange (RFC 5802, RFC 7677; KIP-48: `tokenauth=true`, a token id and its HMAC).
+Unlike Kafka it hides whether a user exists, checks the channel binding `c=`, and rejects mandatory extensions `m=`.
 """
 
 from __future__ import annotations
@@ -46,13 +37,13 @@ _DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def salt_size(salt: bytes) -> int | None:
-    """The length of a salt of any bytes; None for one of Kafka's tools, whose length is random."""
+    """Length of a salt; None for one of Kafka's tools, whose length is random."""
     is_kafkas = _KAFKA_SALT.fullmatch(salt) and int(salt, 36) < 1 << KAFKA_SALT_BITS
     return None if is_kafkas else len(salt)
 
 
 def made_salt(size: int | None, seed: bytes) -> bytes:
-    """A salt that depends on a secret seed, of a size that `salt_size` has returned."""
+    """Salt from a secret seed, of a size that `salt_size` has returned."""
     stream = hashlib.shake_256(seed)
     if size is not None:
         return stream.digest(size)
@@ -65,11 +56,7 @@ def made_salt(size: int | None, seed: bytes) -> bytes:
 
 
 class StoredCredential(NamedTuple):
-    """What the server keeps of a password. Its representation shows no key.
-
-    Attributes:
-        identity: who proves to know the password.
-    """
+    """A stored password credential and its `identity`. Its representation shows no key."""
 
     salt: bytes
     stored_key: bytes
@@ -84,13 +71,15 @@ class StoredCredential(NamedTuple):
 class ScramServer:
     """One exchange.
 
+    An unknown user gets a salt and iterations like those of users, and the rejection after its proof. Comparisons take
+    constant time.
+
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
-        find: the credential of a user name, or of a delegation token if the second argument is true; None if there is none.
-        unknown: the salt and the iterations that a name without credential is given; takes the same arguments.
-        derive: what computes the credential of a delegation token for longer than a turn of the loop; None if that is done, or if there is
-            no such token.
-        nonce: the server's part of the nonce: printable ASCII without comma, new for every exchange.
+        find: credential of a user name, or of a delegation token if the second argument is true, or None.
+        unknown: salt and iterations of a name without credential; same arguments.
+        derive: slow computation of a delegation token's credential; None if done, or without such a token.
+        nonce: the server's part: printable ASCII without comma, new for every exchange.
     """
 
     def __init__(
@@ -113,7 +102,6 @@ class ScramServer:
         self.identity: LoginIdentity | None = None
 
     def work(self, token: bytes) -> Callable[[], None] | None:
-        """Computes the credential of a delegation token; None if there is nothing to compute."""
         try:
             first = None if self._nonce else _FirstMessage.of(_text(token))
         except LoginFailed:
@@ -121,7 +109,7 @@ class ScramServer:
         return None if first is None or not first.by_token else self._derive(first.name)
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Answers the first or the final message. Raises LoginFailed."""
+        """Responds to the first or the final message. Raises LoginFailed."""
         text = _text(token)
         return self._on_final(text) if self._nonce else self._on_first(_FirstMessage.of(text))
 
@@ -129,9 +117,8 @@ class ScramServer:
         credential = self._credential = self._find(first.name, first.by_token)
         if first.authorize and first.authorize != first.name:
             raise LoginFailed(OTHER_NAME)
-        salt, iterations = self._unknown(
-            first.name, first.by_token
-        )  # of a known name as well, which takes the same time
+        # of a known name as well, which takes the same time
+        salt, iterations = self._unknown(first.name, first.by_token)
         if credential is not None:
             salt, iterations = credential.salt, credential.iterations
         self._nonce = first.nonce + self._server_nonce
@@ -175,7 +162,7 @@ class _FirstMessage(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> _FirstMessage:
-        """Raises LoginFailed: malformed, or it has a mandatory extension (RFC 5802: then the exchange must fail)."""
+        """Raises LoginFailed: malformed, or with a mandatory extension (RFC 5802: the exchange must fail)."""
         found = _FIRST.fullmatch(text)
         extensions = dict(each.split("=", 1) for each in found["extensions"].split(",") if each) if found else {}
         if found is None or "m" in extensions:
@@ -191,7 +178,7 @@ class _FirstMessage(NamedTuple):
 
 
 def _text(token: bytes) -> str:
-    """The text of a message; empty if it is too long or no text."""
+    """Text of a message; empty if too long or no text."""
     try:
         return token.decode() if len(token) <= MESSAGE_BYTES_MAX else ""
     except UnicodeDecodeError:

@@ -1,7 +1,4 @@
-"""ServerMechanism: the server's side of one SASL exchange; and PLAIN.
-
-Follows RFC 4616 (PLAIN). Error texts are Kafka's.
-"""
+"""ServerMechanism: server side of one SASL exchange; and PLAIN (RFC 4616). Error texts are Kafka's."""
 
 from __future__ import annotations
 
@@ -15,11 +12,7 @@ USERNAME_LENGTH_MAX: Final = 4_096  # bytes; a longer name is not looked up
 
 
 class LoginFailed(BarnabasError):
-    """The client did not prove who it is.
-
-    Attributes:
-        message: what the client is told; None: that the credentials of its mechanism are invalid. It holds no secret.
-    """
+    """Failed authentication. `message`, for the client, holds no secret; None: invalid credentials."""
 
     def __init__(self, message: str | None = None, *, why: str = "") -> None:
         super().__init__(message or why or "invalid credentials")
@@ -27,12 +20,12 @@ class LoginFailed(BarnabasError):
 
 
 class LoginIdentity(NamedTuple):
-    """Who the client is.
+    """An authenticated client.
 
     Attributes:
         name: of its principal, whose type is User.
-        expires_at_ms: when its credential ends, in ms since 1970; None: never.
-        token: whether a delegation token proved it.
+        expires_at_ms: end of its credential, in ms since 1970; None: never.
+        token: authenticated by a delegation token.
     """
 
     name: str
@@ -41,45 +34,33 @@ class LoginIdentity(NamedTuple):
 
 
 class ServerMechanism(Protocol):
-    """The server's side of one exchange. It is used once."""
+    """Server side of one exchange, used once."""
 
     @property
     def identity(self) -> LoginIdentity | None:
-        """Who the client is; None until the exchange is complete."""
+        """None until the exchange is complete."""
         ...
 
     def work(self, token: bytes) -> Callable[[], None] | None:
-        """What `step` would compute with this token for longer than a turn of the loop; None if it is quick. It raises nothing."""
+        """Slow computation of `step`, for a thread; None if it is quick. It raises nothing."""
         ...
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Takes a token of the client and returns the answer.
-
-        Args:
-            now_ms: milliseconds since 1970.
-
-        Raises:
-            LoginFailed: the exchange ends.
-        """
+        """Responds to a token at `now_ms` since 1970. Raises LoginFailed."""
         ...
 
 
 class PlainServer:
-    """PLAIN (RFC 4616): name and password in one token.
-
-    Args:
-        users: passwords by user name.
-    """
+    """PLAIN (RFC 4616): name and password in one token, checked by `users`."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
         self.identity: LoginIdentity | None = None
 
     def work(self, token: bytes) -> None:
-        """None: a step is quick."""
+        """A step is quick."""
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Compares name and password. Raises LoginFailed."""
         parts = token.split(b"\0")
         if len(parts) != 3:
             raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")

@@ -1,1 +1,1 @@
-"""Security of a node: principals, access rights, authentication of connections."""
+"""Node security: principals, access rights, authentication of connections."""

@@ -1,12 +1,5 @@
-"""AclIndex: the ACLs of one metadata image, arranged so that a question reads only the ACLs that can answer it.
-
-An ACL is found by resource type, pattern (type and name), principal and host. A question reads at most one literal pattern of the name,
-one prefixed pattern for each length of prefix that exists, the literal pattern "*", and in each of them four pairs of principal and host:
-the time does not grow with the number of ACLs.
-
-Follows Kafka's StandardAuthorizerData: a DENY of the name or of a prefix comes before everything, then a DENY of "*", then ALLOW. READ,
-WRITE, DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS, and only an ALLOW implies. Of several ACLs that deny
-Kafka names the first one in its own order, of several that allow the last one, and so does this index.
+"""AclIndex: ACLs of one metadata image by type, pattern, principal and host (Kafka's StandardAuthorizerData).
+A look-up does not grow with the number of ACLs. Priority: DENY of the name or a prefix, DENY of "*", ALLOW.
 """
 
 from __future__ import annotations
@@ -38,16 +31,16 @@ PatternKey: TypeAlias = tuple[int, str]  # pattern type and name
 
 
 def acl_keys(principal: str, host: str) -> AclKeys:
-    """Returns the pairs of principal ("User:alice") and host whose ACLs apply to a client."""
+    """Pairs of principal ("User:alice") and host whose ACLs apply to a client."""
     return (principal, host), (principal, WILDCARD), (EVERY_USER, host), (EVERY_USER, WILDCARD)
 
 
 class AclMatch(NamedTuple):
-    """What the ACLs say.
+    """ACLs that decide.
 
     Attributes:
-        deny: an ACL that denies; it decides.
-        allow: an ACL that allows.
+        deny: a denying ACL; it has priority.
+        allow: an allowing ACL.
         touched: whether any ACL, of any principal, is about the resource.
     """
 
@@ -60,11 +53,11 @@ _UNTOUCHED: Final = AclMatch(None, None, False)
 
 
 class _Grants:
-    """The ACLs of one pattern, principal and host.
+    """ACLs of one pattern, principal and host.
 
     Attributes:
-        allow, deny: the ACL that answers an operation, by operation; with implied operations.
-        allowed, denied: bit fields of the operations that the ACLs name (bit 2: ALL).
+        allow, deny: the deciding ACL by operation, with implied operations.
+        allowed, denied: bit fields of the operations in the ACLs (bit 2: ALL).
     """
 
     __slots__ = ("acls", "allow", "allowed", "denied", "deny")
@@ -76,7 +69,6 @@ class _Grants:
         self.allowed = self.denied = 0
 
     def compile(self) -> None:
-        """Derives the answers from the ACLs."""
         for acl in self.acls.values():
             operation = acl.operation
             allows = acl.permission_type == AclPermission.ALLOW
@@ -97,7 +89,7 @@ _Pattern: TypeAlias = dict[tuple[str, str], _Grants]  # by principal and host
 
 
 def _answers(pattern: _Pattern, keys: AclKeys, operation: int) -> tuple[AclImage | None, AclImage | None]:
-    """Returns the first ACL that denies and the last one that allows, in Kafka's order of the ACLs of a pattern."""
+    """The first ACL that denies and the last one that allows, in Kafka's order of a pattern's ACLs."""
     deny: AclImage | None = None
     allow: AclImage | None = None
     for key in keys:
@@ -117,12 +109,12 @@ def _order(acl: AclImage) -> tuple[int, str, str]:
 
 
 class _TypeIndex:
-    """The ACLs of one resource type.
+    """ACLs of one resource type.
 
     Attributes:
         literal, prefixed: patterns by name.
         lengths: number of prefixed patterns by the length of their name, longest first.
-        by_client: the grants of a principal and host by pattern.
+        by_client: grants of a principal and host by pattern.
     """
 
     __slots__ = ("by_client", "lengths", "literal", "prefixed")
@@ -136,11 +128,10 @@ class _TypeIndex:
         )
 
     def patterns(self, pattern_type: int) -> dict[str, _Pattern]:
-        """The patterns of a type by name."""
         return self.prefixed if pattern_type == PatternType.PREFIXED else self.literal
 
     def matching(self, name: str) -> Iterator[_Pattern]:
-        """The patterns of the name and of its prefixes, in the order of Kafka: the longest first, literal before prefixed."""
+        """Patterns of the name and its prefixes in Kafka's order: the longest first, literal before prefixed."""
         found = self.literal.get(name)
         if found is not None:
             yield found
@@ -153,7 +144,11 @@ class _TypeIndex:
 
 
 class AclIndex:
-    """The ACLs of one image. The module docstring describes it."""
+    """ACLs of one image.
+
+    READ, WRITE, DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS, for ALLOW only. Of several
+    denying ACLs the first in Kafka's order is named, of allowing ones the last.
+    """
 
     __slots__ = ("_types", "count")
 
@@ -164,7 +159,6 @@ class AclIndex:
     # --- questions --------------------------------------------------------------------------------------------------
 
     def find(self, keys: AclKeys, operation: int, resource_type: int, name: str) -> AclMatch:
-        """Returns the ACLs that decide about an operation on one resource."""
         index = self._types.get(resource_type)
         if index is None:
             return _UNTOUCHED
@@ -186,10 +180,10 @@ class AclIndex:
         return AclMatch(None, allow, touched)
 
     def any_allowed(self, keys: AclKeys, operation: int, resource_type: int) -> bool:
-        """Whether the ACLs allow the operation on some resource of the type. Only ACLs of this operation and of ALL count.
+        """Whether the operation is allowed on some resource of the type, by ACLs of this operation and of ALL.
 
-        Follows Authorizer.authorizeByResourceType: a DENY of "*" denies; an ALLOW of "*" allows; another ALLOW counts unless a DENY
-        of the same literal name, or of a prefix of its name, covers it.
+        As Authorizer.authorizeByResourceType: a DENY of "*" denies; an ALLOW of "*" allows; another ALLOW counts unless
+        a DENY of the same literal name, or of a prefix of its name, covers it.
         """
         index = self._types.get(resource_type)
         if index is None:
@@ -219,13 +213,7 @@ class AclIndex:
     def changed(
         self, former: Mapping[bytes, AclImage], acls: Mapping[bytes, AclImage], ids: Iterable[bytes]
     ) -> Steps[AclIndex]:
-        """Returns the index after a change, as work in slices.
-
-        Args:
-            former: the ACLs of this index, by id.
-            acls: the ACLs of the next one.
-            ids: those that were added, changed or removed.
-        """
+        """The index after ACLs `ids` changed, in slices; `former` are this index's ACLs by id, `acls` the next one's."""
         change = _Change(self._types)
         for number, acl_id in enumerate(ids):
             old, new = former.get(acl_id), acls.get(acl_id)
@@ -246,7 +234,7 @@ class AclIndex:
 
 
 class _Change:
-    """Makes the parts of the next index: copies what changes, once, and shares the rest with the former index."""
+    """Builds the next index: copies what changes, once, and shares the rest with the former one."""
 
     def __init__(self, types: dict[int, _TypeIndex]) -> None:
         self.types = dict(types)
@@ -256,7 +244,6 @@ class _Change:
         self._own_clients: set[tuple[int, tuple[str, str]]] = set()
 
     def replace(self, acl_id: bytes, place: AclImage, acl: AclImage | None) -> None:
-        """Stores an ACL at its place, or removes it (None)."""
         kind = place.resource_type
         index = self._own_type(kind)
         pattern_key = (place.pattern_type, place.resource_name)

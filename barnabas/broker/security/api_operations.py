@@ -1,8 +1,4 @@
-"""Which permissions each API needs: API key → operations on types of resources, as in Kafka 4.3.
-
-A table for the documentation, for tests, and for requests that need one operation on the cluster as a whole (`cluster_operation`).
-It has a row for every API, and for those of Kafka that are not served yet. Pure.
-"""
+"""API permissions: API key → operations on types of resources, as in Kafka 4.3, also for APIs that are not served."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ class ApiPermission(NamedTuple):
 
     Attributes:
         remark: when it is needed, and what a client without it gets.
-        whole: the permission is needed for every request, and without it the whole request is refused.
+        whole: every request needs it, and is rejected as a whole without it.
     """
 
     operation: AclOperation
@@ -186,9 +182,5 @@ API_PERMISSIONS: Final[Mapping[int, tuple[ApiPermission, ...]]] = {
 
 
 def cluster_operation(api_key: int) -> AclOperation | None:
-    """The operation on the cluster that every request of an API needs; None if it needs no such operation.
-
-    Raises:
-        KeyError: the API has no row.
-    """
+    """The operation on the cluster that every request of an API needs, or None. Raises KeyError for an unknown API."""
     return next((each.operation for each in API_PERMISSIONS[api_key] if each.whole), None)

@@ -1,4 +1,4 @@
-"""AuditLog: the lines of the authorizer's decisions, in the format of Kafka's `kafka.authorizer.logger`."""
+"""AuditLog: authorizer decisions in the format of Kafka's `kafka.authorizer.logger`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from barnabas.protocol.acls import AclOperation, AclResourceType
 
 log = logger("kafka.authorizer.logger")
 
+# as Kafka writes them
 _TYPE_NAMES: Final = {
     AclResourceType.TOPIC: "Topic",
     AclResourceType.GROUP: "Group",
@@ -20,18 +21,16 @@ _TYPE_NAMES: Final = {
     AclResourceType.TRANSACTIONAL_ID: "TransactionalId",
     AclResourceType.DELEGATION_TOKEN: "DelegationToken",
     AclResourceType.USER: "User",
-}  # as Kafka writes them
+}
 
 
 class AuditLog:
     """Writes decisions as lines."""
 
     def allowed_wanted(self) -> bool:
-        """Whether the logger's level is DEBUG or lower."""
         return log.isEnabledFor(logging.DEBUG)
 
     def asked_wanted(self) -> bool:
-        """Whether the logger's level is TRACE."""
         return log.isEnabledFor(TRACE)
 
     def write(
@@ -44,7 +43,6 @@ class AuditLog:
         *,
         asked_only: bool,
     ) -> None:
-        """Writes the line of one decision. `DecisionAudit.write` describes the arguments."""
         operation, resource_type, name = question
         api = registry.API.get(api_key)
         log.log(

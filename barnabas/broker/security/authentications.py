@@ -1,7 +1,4 @@
-"""Authentications: how many clients of one listener proved who they are, and how many did not.
-
-A stranger that guesses passwords shows here.
-"""
+"""Authentication counters of one listener, which show password guessing."""
 
 from __future__ import annotations
 
@@ -10,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Authentications:
-    """Counters of one listener since the start of the node.
+    """Counters since the start of the node.
 
     Attributes:
         successful: complete logins; TLS handshakes of a listener without SASL.
-        failed: refused logins and failed TLS handshakes.
-        renewed: sessions that a client has renewed on the open connection (KIP-368).
-        failed_renewals: refused ones.
+        failed: failed logins and TLS handshakes.
+        renewed: sessions renewed on the open connection (KIP-368).
+        failed_renewals: failed ones.
     """
 
     successful: int = 0
@@ -25,11 +22,10 @@ class Authentications:
     failed_renewals: int = 0
 
     def on_failed_handshake(self) -> None:
-        """A TLS handshake has failed."""
         self.failed += 1
 
     def on_login(self, *, again: bool, failed: bool) -> None:
-        """A login has ended; `again`: that of an open connection."""
+        """`again`: a renewal on an open connection."""
         if failed:
             self.failed += not again
             self.failed_renewals += again

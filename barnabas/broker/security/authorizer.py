@@ -1,11 +1,5 @@
-"""Authorizer: decides what principals may do, by the ACLs of the published image. Kafka's StandardAuthorizer.
-
-Rules, in this order: a super user may do everything; until the image is loaded nothing is decided; a DENY; an ALLOW; if no ACL of any
-principal is about the resource, `allow.everyone.if.no.acl.found`; else it is denied. `acl_index` holds the rules of matching.
-
-Decisions are cached by (principal, host) and by (operation, type, name), and dropped when ACLs change.
-
-Invariants: a decision never comes from ACLs older than the published image; the cache holds at most CACHED_MAX decisions.
+"""Authorizer: rights of principals by the ACLs of the published image (Kafka's StandardAuthorizer).
+Order: super user; nothing before the image is loaded; DENY; ALLOW; `allow.everyone.if.no.acl.found`; else denied.
 """
 
 from __future__ import annotations
@@ -36,7 +30,7 @@ class Ruling(NamedTuple):
     """A decision and its reason.
 
     Attributes:
-        acl: the ACL that decides; None if no ACL decides.
+        acl: the deciding ACL or None.
         super_user: whether the principal is a super user.
     """
 
@@ -46,7 +40,7 @@ class Ruling(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """The rule as Kafka's audit log writes it."""
+        """The rule as in Kafka's audit log."""
         if self.super_user:
             return "SuperUser"
         if self.acl is None:
@@ -66,14 +60,14 @@ DEFAULT_DENY: Final = Ruling(False)
 
 
 class DecisionAudit(Protocol):
-    """Takes decisions for the audit log."""
+    """Port of the audit log."""
 
     def allowed_wanted(self) -> bool:
-        """Whether decisions that allow are written (level DEBUG)."""
+        """Whether allowing decisions are written (level DEBUG)."""
         ...
 
     def asked_wanted(self) -> bool:
-        """Whether questions that only select what is listed are written (level TRACE)."""
+        """Whether decisions that only filter a list are written (level TRACE)."""
         ...
 
     def write(
@@ -89,22 +83,20 @@ class DecisionAudit(Protocol):
         """Writes one decision.
 
         Args:
-            api_key: of the request that asks; -1 without one.
-            references: how many elements of the request are about the resource.
-            asked_only: the question only selects what is listed.
+            api_key: of the request; -1 without one.
+            references: number of the request's elements about the resource.
+            asked_only: the decision only filters a list.
         """
         ...
 
 
 class SilentAudit:
-    """Writes nothing: for questions outside of a broker."""
+    """Writes nothing: outside of a broker."""
 
     def allowed_wanted(self) -> bool:
-        """False."""
         return False
 
     def asked_wanted(self) -> bool:
-        """False."""
         return False
 
     def write(
@@ -117,17 +109,17 @@ class SilentAudit:
         *,
         asked_only: bool,
     ) -> None:
-        """Does nothing."""
+        """No effect."""
 
 
 class Authorizer:
-    """The authorizer of a node. The module docstring describes it.
+    """The authorizer of a node. It caches up to CACHED_MAX decisions, and drops them when ACLs change.
 
     Args:
-        loaded: whether the published image holds everything that was committed before the node started.
+        loaded: whether the published image holds everything committed before the node started.
 
     Attributes:
-        index: the ACLs of the published image.
+        index: ACLs of the published image.
         generation: changes whenever the cached decisions are dropped.
     """
 
@@ -146,12 +138,10 @@ class Authorizer:
     # --- images -----------------------------------------------------------------------------------------------------
 
     def follow(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Prepares the next image, in slices."""
         if delta.acls:
             self._next = image, (yield from self.index.changed(self._image.acls, image.acls, delta.acls))
 
     def on_image(self, _former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
-        """The image is published: its ACLs apply from now on."""
         if delta.acls:
             if self._next is not None and self._next[0] is image:
                 self.index = self._next[1]
@@ -164,16 +154,15 @@ class Authorizer:
     # --- questions --------------------------------------------------------------------------------------------------
 
     def access(self, principal: Principal, host: str) -> AuthorizedAccess:
-        """Returns what a principal may do from a host, now and after later changes of ACLs."""
+        """Rights of a principal from a host, also after later changes of ACLs."""
         return AuthorizedAccess(self, principal, java_address(host))
 
     def explain(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> Ruling:
-        """Decides about a principal ("User:alice") and says which rule decided. Writes nothing into the audit log.
+        """Decides about a principal ("User:alice"), with the rule and without an audit line.
 
-        Raises:
-            BrokerError: UNKNOWN_SERVER_ERROR, the metadata is not loaded yet.
+        Raises BrokerError (UNKNOWN_SERVER_ERROR) before the metadata is loaded.
         """
         if principal in self.settings.super_users:
             return SUPER_USER
@@ -189,7 +178,6 @@ class Authorizer:
         return DEFAULT_ALLOW if self.settings.allow_if_no_acl and not touched else DEFAULT_DENY
 
     def cache_of(self, client: tuple[str, str]) -> dict[_Question, Ruling]:
-        """The cached decisions about one client. Valid until `generation` changes."""
         known = self._cached.get(client)
         if known is None:
             self._cached_count += 1
@@ -197,7 +185,7 @@ class Authorizer:
         return known
 
     def count_cached(self) -> None:
-        """A decision was cached: drops all of them if there are too many."""
+        """A decision was cached: drops all if there are too many."""
         self._cached_count += 1
         if self._cached_count > CACHED_MAX:
             self._drop_cached()
@@ -211,7 +199,7 @@ class Authorizer:
 
 
 class AuthorizedAccess:
-    """What one principal may do from one host, by an authorizer."""
+    """Rights of one principal from one host, by an authorizer."""
 
     __slots__ = (
         "_api_key",
@@ -238,12 +226,11 @@ class AuthorizedAccess:
 
     @property
     def standing(self) -> tuple[int, str, str] | None:
-        """Whose decisions, by which ACLs; None if allowed decisions are logged, as each request has its own lines."""
+        """Client and generation of these decisions; None if allowed ones are logged, as each request has its lines."""
         authorizer = self._authorizer
         return None if authorizer.audit.allowed_wanted() else (authorizer.generation, self._text, self.host)
 
     def asked_by(self, api_key: int) -> AuthorizedAccess:
-        """The same access, for questions of a request of this API: the audit log names it."""
         found = self._by_api.get(api_key)
         if found is None:
             found = self._by_api[api_key] = AuthorizedAccess(self._authorizer, self.principal, self.host, api_key)
@@ -258,11 +245,7 @@ class AuthorizedAccess:
         log: bool = True,
         references: int = 1,
     ) -> bool:
-        """Whether the operation on this resource is allowed. `Access.allows` describes the arguments.
-
-        Raises:
-            BrokerError: UNKNOWN_SERVER_ERROR, the metadata is not loaded yet.
-        """
+        """Arguments as of `Access.allows`. Raises BrokerError (UNKNOWN_SERVER_ERROR) before the metadata is loaded."""
         ruling = self._ruling(operation, resource_type, name)
         audit = self._authorizer.audit
         if ruling.allowed:
@@ -274,11 +257,7 @@ class AuthorizedAccess:
         return False
 
     def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Whether the operation is allowed on at least one possible resource of this type.
-
-        Raises:
-            BrokerError: UNKNOWN_SERVER_ERROR, the metadata is not loaded yet.
-        """
+        """Whether the operation is allowed on a possible resource of this type. Raises as `allows`."""
         if self.allows(operation, resource_type, ANY_NAME, log=False, references=0):
             return True
         question = (operation, resource_type, None)
@@ -290,11 +269,7 @@ class AuthorizedAccess:
         return ruling.allowed
 
     def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
-        """The allowed operations as a bit field.
-
-        Raises:
-            BrokerError: UNKNOWN_SERVER_ERROR, the metadata is not loaded yet.
-        """
+        """The allowed operations as a bit field. Raises as `allows`."""
         found = 0
         audit = self._authorizer.audit
         for operation in OPERATIONS[resource_type]:
@@ -340,10 +315,7 @@ class AuthorizedAccess:
 
 
 def java_address(host: str) -> str:
-    """Returns an address as Java writes it, because ACLs compare hosts as texts: IPv6 with eight groups, 0:0:0:0:0:0:0:1.
-
-    An IPv4 address inside of an IPv6 one is written as IPv4.
-    """
+    """An address as Java writes it, because ACLs compare texts: IPv6 as 0:0:0:0:0:0:0:1, IPv4 inside of IPv6 as IPv4."""
     if ":" not in host:
         return host
     address, percent, zone = host.partition("%")

@@ -1,9 +1,5 @@
-"""Checks settings of security before they are altered: stores that can be used, and listeners on which clients can log in.
-
-Pure, except that stores are read from their files, in a thread.
-
-Deviation from Kafka, which checks stores only: a login module that cannot be read, or mechanisms that are not served, would lock out
-every client of the listener, administrators included.
+"""Checks of altered security settings: usable stores, and listeners that clients can log in to.
+Kafka checks stores only: unusable login modules or mechanisms would lock out administrators, too.
 """
 
 from __future__ import annotations
@@ -26,15 +22,12 @@ _OF_LOGINS: Final = (ENABLED_MECHANISMS, JAAS_CONFIG, "sasl.mechanism.inter.brok
 def check_dynamic_settings(
     config: BrokerConfig, tls: NodeTls | None, changed: Iterable[str], layer: Mapping[str, str], *, default: bool
 ) -> Work:
-    """Refuses settings that this node cannot use.
+    """Rejects settings that this node cannot use (BrokerError INVALID_REQUEST, as in Kafka).
 
     Args:
         changed: names of the settings that get a value.
         layer: all dynamic settings of this broker after the change.
-        default: the change is for all brokers. The controller refuses settings of logins and of listeners then.
-
-    Raises:
-        BrokerError: INVALID_REQUEST, as Kafka answers.
+        default: the change is for all brokers: the controller rejects login and listener settings.
     """
     names = [each for each in changed if not (default and is_per_broker(each))]
     tried = BrokerConfig(config.static, config.resolve)
@@ -52,7 +45,7 @@ def check_dynamic_settings(
 
 
 def altered_mechanisms(config: BrokerConfig, name: str, value: str, *, append: bool) -> str:
-    """The text of sasl.enabled.mechanisms (or a listener's) after values are appended or removed; another key's value as it is."""
+    """sasl.enabled.mechanisms (or a listener's) after values are appended or removed; other keys' values unchanged."""
     if not name.endswith(ENABLED_MECHANISMS):
         return value
     listener = name.removeprefix("listener.name.").removesuffix(ENABLED_MECHANISMS).rstrip(".")

@@ -1,4 +1,4 @@
-"""Envelopes: a client's request with its principal and address, as bytes for the active controller, and back (KIP-590)."""
+"""Envelopes: a client's request with principal and address, encoded for the active controller (KIP-590)."""
 
 from __future__ import annotations
 
@@ -24,26 +24,22 @@ from barnabas.protocol.schema import (
 )
 from barnabas.work import Steps
 
-# The APIs that a broker forwards, as in Kafka. A controller opens no other request.
+# The APIs that a broker forwards, as in Kafka. A controller accepts no other request.
 FORWARDED: Final = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64, 80, 81})
 _HEADER_MAX: Final = 40_000  # bytes that a header is read from: a client id has up to 32,767
 
 
 class SealedRequest(NamedTuple):
-    """An envelope, and the version of the request inside."""
+    """An envelope, and the version of its request."""
 
     envelope: EnvelopeRequest
     version: int
 
 
 def seal(request: Message, version: int, access: Access, client_id: str) -> Steps[SealedRequest]:
-    """Returns the envelope of a request from the client of `access`.
+    """The envelope of a request in `version` from the client of `access`.
 
-    Args:
-        version: of the request inside.
-
-    Raises:
-        BrokerError: UNKNOWN_SERVER_ERROR, the client has no internet address.
+    Raises BrokerError (UNKNOWN_SERVER_ERROR) if the client has no internet address.
     """
     try:
         address = ip_address(access.host.partition("%")[0]).packed
@@ -67,11 +63,12 @@ def seal(request: Message, version: int, access: Access, client_id: str) -> Step
 
 
 def open_answer(request: Message, version: int, answer: EnvelopeResponse) -> Steps[Message]:
-    """Returns the answer to the request inside.
+    """The response to the forwarded request.
 
     Raises:
-        BrokerError: NOT_CONTROLLER; UNSUPPORTED_VERSION, the controller does not know the version; UNKNOWN_SERVER_ERROR, the
-            controller accepts no envelopes of this broker or its answer is malformed. A client learns no more, as in Kafka.
+        BrokerError: NOT_CONTROLLER; UNSUPPORTED_VERSION, the controller does not know the version;
+            UNKNOWN_SERVER_ERROR, the controller accepts no envelopes of this broker or its response is malformed (no
+            details, as in Kafka).
     """
     code = answer.error_code
     if code in (ErrorCode.NOT_CONTROLLER, ErrorCode.UNSUPPORTED_VERSION):
@@ -90,11 +87,7 @@ def open_answer(request: Message, version: int, answer: EnvelopeResponse) -> Ste
 
 
 def forwarded_principal(data: bytes | None) -> Principal:
-    """The principal of an envelope.
-
-    Raises:
-        BrokerError: PRINCIPAL_DESERIALIZATION_FAILURE.
-    """
+    """Raises BrokerError (PRINCIPAL_DESERIALIZATION_FAILURE)."""
     try:
         found = decode_versioned(DefaultPrincipalData, data or b"")
     except RemoteProtocolError:
@@ -105,21 +98,16 @@ def forwarded_principal(data: bytes | None) -> Principal:
 
 
 def forwarded_address(data: bytes) -> str:
-    """The client's address in an envelope.
-
-    Raises:
-        BrokerError: INVALID_REQUEST.
-    """
+    """The client's address. Raises BrokerError (INVALID_REQUEST)."""
     if len(data) not in (4, 16):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Failed to parse client address from envelope")
     return str(ip_address(bytes(data)))
 
 
 def forwarded_header(data: bytes) -> tuple[RequestHeader, int]:
-    """The header of the request inside, and where its body begins.
+    """Header of the forwarded request, and the start of its body.
 
-    Raises:
-        BrokerError: UNSUPPORTED_VERSION, it cannot be read; INVALID_REQUEST, requests of this API are not forwarded.
+    Raises BrokerError: UNSUPPORTED_VERSION, it is unreadable; INVALID_REQUEST, this API is not forwarded.
     """
     start = data[:_HEADER_MAX]
     try:

@@ -1,11 +1,5 @@
-"""GSSAPI (Kerberos): the server's side of one exchange.
-
-Messages of the security context go both ways until it is complete. Then the server offers "no security layer" in a wrapped message,
-and the client chooses it. The client's authorization id has no effect, as in Kafka: the principal of the ticket counts.
-
-A step calls the Kerberos library, which reads the keytab and writes its replay cache: `work` is what a shell runs in a thread before
-`step`. Follows RFC 4752. As with Kafka, a client is never told why it is refused.
-The identity has no end of its own: Kafka does not end a session with its ticket, only by connections.max.reauth.ms.
+"""GSSAPI (Kerberos) server exchange (RFC 4752). No security layer; the ticket's principal counts, as in Kafka.
+Kafka ends a session only by connections.max.reauth.ms, not with its ticket. Clients get no reason of a rejection.
 """
 
 from __future__ import annotations
@@ -27,12 +21,12 @@ class _Outcome(NamedTuple):
 
 
 class GssapiServer:
-    """One exchange.
+    """One exchange. Run `work` in a thread before `step`: the Kerberos library reads and writes files.
 
     Args:
         context: of the acceptor.
         local_name: maps a principal to a name in the cluster; raises KerberosNameError.
-        on_refused: called with the reason of a refused login, for the log.
+        on_refused: called with the reason of a failed login, for the log.
     """
 
     def __init__(
@@ -46,7 +40,7 @@ class GssapiServer:
         self.identity: LoginIdentity | None = None
 
     def work(self, token: bytes) -> Callable[[], None]:
-        """What `step` computes with this message. It raises nothing."""
+        """The computation of `step`. It raises nothing."""
 
         def compute() -> None:
             self._outcome = self._computed(token)
@@ -54,7 +48,7 @@ class GssapiServer:
         return compute
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Answers a message. Raises LoginFailed."""
+        """Responds to a message. Raises LoginFailed."""
         outcome, self._outcome = self._outcome or self._computed(token), None
         if outcome.refused:
             self._on_refused(outcome.refused)

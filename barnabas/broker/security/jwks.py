@@ -1,10 +1,5 @@
-"""SigningKeys: the keys that sign OAuth tokens, from a file or a URL, renewed while the node serves.
-
-The document is read and parsed in a thread of its own, so neither the loop nor other work waits for it. A document that cannot be read
-keeps the former keys; the next attempt follows after a growing pause. A token that no key fits causes a renewal, at most one in
-`jwks.endpoint.retry.backoff.max.ms`. Logins before the end of the first reading wait for it (`when_read`).
-Follows KIP-768. The document's size and the time to read it are limited; a redirection away from https is refused. As in Kafka, keys that
-cannot be used are left out.
+"""SigningKeys: keys of OAuth tokens from a file or URL, renewed while the node runs (KIP-768).
+An unreadable document keeps the former keys. Unusable keys are skipped, as in Kafka.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ READ_BYTES: Final = 65_536  # at once
 
 
 class UnusableKeys(BarnabasError):
-    """A document has no keys that can be used."""
+    """A document without usable keys."""
 
 
 class KeySource(NamedTuple):
@@ -62,7 +57,7 @@ class SigningKeys:
     """The keys of one URL.
 
     Args:
-        refresh_ms: between two readings.
+        refresh_ms: interval of renewals.
         backoff_ms, backoff_ms_max: after a failure.
 
     Attributes:
@@ -93,7 +88,6 @@ class SigningKeys:
         self._timer: Timer | None = None
 
     def read(self) -> None:
-        """Reads the document in a thread."""
         if self._reading:
             return
         if self._timer is not None:
@@ -111,7 +105,7 @@ class SigningKeys:
         self._reactor.run_beside(self._offload, read, partial(self._done, found))
 
     def when_read(self, callback: Callable[[], None]) -> Callable[[], None] | None:
-        """Calls back at the end of the first reading, which may fail. Returns what cancels it; None if nothing is to be waited for."""
+        """Calls back after the first reading, which may fail. Returns a cancel function; None if it is over."""
         if self.keys is not None or not self._reading:
             return None
         self._waiting[callback] = None
@@ -119,11 +113,10 @@ class SigningKeys:
 
     @property
     def waiting(self) -> int:
-        """Logins that wait for the first reading."""
         return len(self._waiting)
 
     def on_unknown_key(self) -> None:
-        """No key fits a token: the keys may have changed."""
+        """No key fits a token: reads the document, at most once in `jwks.endpoint.retry.backoff.max.ms`."""
         if self._reactor.clock.monotonic_ms() - self._read_at_ms >= self._backoff_ms_max:
             self.read()
 
@@ -151,7 +144,7 @@ class SigningKeys:
 
 
 def _reason(failure: Exception) -> str:
-    """Why a document could not be read, in words that hold nothing of what the server sent."""
+    """Why a document is unreadable, without the server's text."""
     if isinstance(failure, OAuthInvalid):
         return str(failure)
     if isinstance(failure, urllib.error.HTTPError):
@@ -176,7 +169,10 @@ class SameProtection(urllib.request.HTTPRedirectHandler):
 
 
 def key_document(source: KeySource, now_ms: Callable[[], int]) -> bytes:
-    """The document at a URL, cut after DOCUMENT_BYTES_MAX + 1 bytes; blocks. Raises OSError, ValueError, HTTPException, OAuthInvalid."""
+    """The document, cut after DOCUMENT_BYTES_MAX + 1 bytes. Blocks.
+
+    Raises OSError, ValueError, HTTPException, OAuthInvalid.
+    """
     if urlsplit(source.url).scheme not in JWKS_SCHEMES:
         raise ValueError(f"the URL is none of {', '.join(JWKS_SCHEMES)}")
     data = bytearray()
@@ -194,11 +190,7 @@ def key_document(source: KeySource, now_ms: Callable[[], int]) -> bytes:
 
 
 def parsed_keys(data: bytes) -> KeySet:
-    """The keys of a JWKS document; those for encryption and shared secrets are left out.
-
-    Raises:
-        UnusableKeys: there is none, or the document is malformed or too large.
-    """
+    """Keys of a JWKS document, without those for encryption and shared secrets. Raises UnusableKeys."""
     from joserfc.jwk import KeySet
 
     if len(data) > DOCUMENT_BYTES_MAX:

@@ -1,8 +1,4 @@
-"""KerberosLogins: the logins by GSSAPI of a node's listeners.
-
-Steps of an exchange run in one thread of this node, because they read and write files. An acceptor is kept for each keytab and principal:
-a setting that is altered counts from the next login.
-"""
+"""KerberosLogins: GSSAPI logins of a node's listeners."""
 
 from __future__ import annotations
 
@@ -25,14 +21,9 @@ log = logger("kafka.network.SocketServer")
 
 
 class KerberosLogins:
-    """See the module.
+    """GSSAPI logins: steps run in one thread, acceptors are cached by keytab and principal.
 
-    Args:
-        settings: of the listeners.
-        offload: of the node; `in_place` if it has no threads.
-
-    Raises:
-        BrokerError: INVALID_CONFIG: the library is missing, or a keytab cannot be used.
+    `offload` is `in_place` without threads. Raises BrokerError (INVALID_CONFIG) without the library or a usable keytab.
     """
 
     def __init__(self, settings: list[SaslSettings], offload: Offload) -> None:
@@ -45,7 +36,6 @@ class KerberosLogins:
                 self._check(each)
 
     def exchange(self, settings: SaslSettings) -> GssapiServer:
-        """The server's side of an exchange."""
         context = _AcceptorsContext(lambda: self._acceptor(settings))
         return GssapiServer(context, self._local_name(settings), _log_refused)
 
@@ -92,7 +82,7 @@ class KerberosLogins:
 
 
 class _AcceptorsContext:
-    """The context of an acceptor that the first step finds: its keytab is read then, in the thread of the step."""
+    """An acceptor's context, created in the first step: reading its keytab blocks."""
 
     def __init__(self, find: Callable[[], KerberosAcceptor]) -> None:
         self._find = find

@@ -1,4 +1,4 @@
-"""ServerLogins: makes the logins of connections for a node's SASL listeners, and looks up users, tokens and keys for them."""
+"""ServerLogins: logins on a node's SASL listeners, with look-ups of users, tokens and keys."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ TOKEN_KEYS_MAX: Final = 10_000  # derived keys of tokens that are kept
 SALT_BYTES: Final = 16
 TOKEN_MECHANISMS: Final = frozenset({BEARER_MECHANISM, GSSAPI_MECHANISM})  # their tokens may be large
 REQUEST_BYTES_MAX: Final = 10 * 1024  # of a request of a login by another mechanism: SCRAM takes messages of 8 KiB
-# Credentials that are looked at, after a change of them, for what an unknown user's resembles: 5 ms
+# Number of credentials that an unknown user's may resemble: 5 ms after a change.
 LIKE_MAX: Final = 10_000
 KINDS_MAX: Final = 100  # of them: a login of an unknown user costs a microsecond for each
 
@@ -77,16 +77,16 @@ class LoginNode(Protocol):
 
 
 class ServerLogins:
-    """Makes the logins of connections.
+    """Creates the logins of connections.
 
     Args:
-        router: of connections that have not logged in.
+        router: of unauthenticated connections.
         cluster_id: returns the id of the cluster.
         listeners: names of the SASL listeners.
-        offload: runs calls that block in a thread.
+        offload: runs blocking calls in a thread.
 
     Raises:
-        BrokerError: INVALID_CONFIG: a keytab cannot be used.
+        BrokerError: INVALID_CONFIG: a keytab is unusable.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class ServerLogins:
                 self._keys[url] = self._signing_keys(settings, url)
 
     def asks(self, listener: str) -> bool:
-        """Whether clients of the listener have to log in."""
+        """Whether clients of the listener must log in."""
         return listener in self._settings
 
     def size_bytes_max(self, listener: str, mechanism: str = "") -> int:
-        """The largest request before a login is complete: by `mechanism`, or before the client has chosen one."""
+        """Largest request before a login is complete, by mechanism if it is chosen."""
         configured = self._settings[listener].number("", "sasl.server.max.receive.size")
         return configured if mechanism in TOKEN_MECHANISMS else min(configured, REQUEST_BYTES_MAX)
 
@@ -133,11 +133,9 @@ class ServerLogins:
         service: LoginService,
         counts: Authentications,
     ) -> ServerLogin | None:
-        """The login of a new connection, which stops it at its end; None if its listener needs none.
+        """Login of a new connection, which the connection stops at its end; None if the listener needs none.
 
-        Args:
-            service: of a connection that has logged in.
-            counts: of the listener.
+        `service` is for an authenticated connection, `counts` those of the listener.
         """
         settings = self._settings.get(listener)
         if settings is None:
@@ -181,16 +179,14 @@ class ServerLogins:
 
     @property
     def signing_keys(self) -> list[SigningKeys]:
-        """The keys of OAuth tokens, of all listeners."""
         return list(self._keys.values())
 
     def start(self) -> None:
-        """The node starts: reads the keys of OAuth tokens."""
         for keys in self._keys.values():
             keys.read()
 
     def _signing_keys(self, settings: SaslSettings, url: str) -> SigningKeys:
-        """The keys of a URL. Raises BrokerError INVALID_CONFIG."""
+        """Raises BrokerError (INVALID_CONFIG)."""
         key, jaas = "sasl.oauthbearer.jwks.endpoint.url", settings.jaas(BEARER_MECHANISM)
         options = {} if jaas is None else jaas.options
         try:
@@ -209,7 +205,7 @@ class ServerLogins:
         )
 
     def _bearer(self, settings: SaslSettings, token: str, now_ms: int) -> LoginIdentity:
-        """Who an OAuth token names. Raises TokenRefused."""
+        """Identity of an OAuth token. Raises TokenRefused."""
         if settings.unsecured:
             return checked_claims(unsecured_claims(token), settings.bearer_rules(), now_ms)
         found = self._keys.get(settings.keys_url or "")
@@ -224,27 +220,26 @@ class ServerLogins:
         return checked_claims(claims, settings.bearer_rules(), now_ms)
 
     def _credential(self, mechanism: str, name: str, by_token: bool) -> StoredCredential | None:
-        """The credential of a user in the metadata log."""
         if by_token:
             return self._token_credential(mechanism, name)
         found = self._current.image.scram_credentials.get((SCRAM_MECHANISMS[mechanism], name))
         return None if found is None else StoredCredential(*found, LoginIdentity(name))
 
     def _token_credential(self, mechanism: str, token_id: str) -> StoredCredential | None:
-        """The credential of a delegation token: its password is its HMAC in base64 (KIP-48)."""
+        """A delegation token's credential: its password is its HMAC in base64 (KIP-48)."""
         token, secret = self._current.image.delegation_tokens.get(token_id), self._token_secret
         if token is None or secret is None:
             return None
         expires_at_ms = min(token.expiry_ms, token.max_ms)
         if expires_at_ms <= self.reactor.clock.now_ms():
             return None
-        # Others may have taken the place of the keys since they were derived in a thread.
+        # The keys may have been evicted since they were derived in a thread.
         keys = self._token_keys.get((mechanism, token_id, secret)) or _derived(mechanism, token_id, secret)
         owner = LoginIdentity(token.owner.partition(":")[2], expires_at_ms, token=True)
         return StoredCredential(*keys, ITERATIONS_MIN, owner)
 
     def _derivation(self, mechanism: str, token_id: str) -> Callable[[], None] | None:
-        """What derives the keys of a delegation token; None if that is done, or if there is no such token."""
+        """Derives the keys of a delegation token; None if that is done, or without such a token."""
         secret = self._token_secret
         if secret is None or token_id not in self._current.image.delegation_tokens:
             return None
@@ -263,11 +258,11 @@ class ServerLogins:
         return secret if isinstance(secret, str) and secret else None
 
     def _unknown(self, mechanism: str, name: str, by_token: bool) -> tuple[bytes, int]:
-        """Salt and iterations for a name without credential: always the same for one name, on every node, and such as credentials have.
+        """Salt and iterations for a name without credential: stable per name, on every node, and like those in use.
 
-        They depend on the server key of the oldest credential, which clients cannot know. The cluster id alone is no secret: a client that
-        has logged in once could compute the salt of every unknown name, and tell it from the salt of a user. Each name chooses among the
-        iterations and kinds of salts in use by itself, so that most names keep theirs when a user with others is added.
+        They depend on the server key of the oldest credential, a secret. From the cluster id alone a client could
+        compute the salt of every unknown name, and tell users apart. Each name chooses by itself among the iterations
+        and kinds of salts in use, so most names keep theirs when another user is added.
         """
         oldest = next(iter(self._current.image.scram_credentials.values()), None)
         key = hashlib.sha512(b"" if oldest is None else oldest.server_key).digest()
@@ -277,7 +272,6 @@ class ServerLogins:
         return made_salt(size, seed), iterations
 
     def _kinds_in_use(self, code: int) -> list[tuple[int, int | None]]:
-        """Iterations and salt sizes of the oldest credentials of a mechanism."""
         credentials = self._current.image.scram_credentials
         if self._kinds_of is not credentials:
             found: dict[int, dict[tuple[int, int | None], None]] = {}
@@ -297,12 +291,12 @@ def _derived(mechanism: str, token_id: str, secret: str) -> tuple[bytes, bytes, 
 
 
 def node_logins(node: LoginNode, router: Router, offload: Offload) -> ServerLogins | None:
-    """The logins of a node; None if it has no SASL listener."""
+    """The logins of a node; None without a SASL listener."""
     endpoints = (*node.config.listeners, node.config.controller_listener)
     names = [each.name for each in endpoints if each is not None and each.security_protocol in SASL_PROTOCOLS]
     if not names:
         return None
-    # A server of keys may be slow: a thread that others wait for must not wait for it.
+    # A key server may be slow: it must not block a shared thread.
     beside = offload if offload is in_place else in_own_thread
     return ServerLogins(node.reactor, node.config, node.current_image, router, lambda: node.cluster_id, names, beside)
 

@@ -1,8 +1,4 @@
-"""LoginSteps: the long steps of a node's logins, one after the other in a thread.
-
-A step whose connection has ended leaves the queue, so that the queue has one step for each open connection at most,
-however slowly the thread works.
-"""
+"""LoginSteps: queue of a node's long login steps, run one after the other in a thread."""
 
 from __future__ import annotations
 
@@ -17,11 +13,7 @@ _Done: TypeAlias = Callable[[Exception | None], None]
 
 
 class LoginSteps:
-    """See the module.
-
-    Args:
-        offload: runs one step.
-    """
+    """At most one step per open connection; `offload` runs one."""
 
     def __init__(self, reactor: Reactor, offload: Offload) -> None:
         self._reactor = reactor
@@ -34,7 +26,7 @@ class LoginSteps:
         return len(self._waiting)
 
     def run(self, work: Callable[[], None], done: _Done) -> Callable[[], None]:
-        """Runs `work` later, then calls `done` with None or its exception. Returns what removes it; it is still called if it has begun."""
+        """Runs `work` later, then `done` with None or its exception. Returns a cancel function."""
         self._number += 1
         number = self._number
         self._waiting[number] = work, done

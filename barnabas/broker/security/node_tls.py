@@ -1,8 +1,5 @@
-"""NodeTls: the TLS contexts of a node: of its listeners, and of its connections to other nodes.
-
-Each listener has one context for connections from clients and one for connections to the same listener of other nodes, with the same
-stores. A reload makes both anew; if that fails the old ones stay. Open connections keep the context of their handshake. Once the node
-serves, stores are read in a thread, those with a password by a process of their own. Reloads may overlap: contexts of an earlier one never replace those of a later one.
+"""NodeTls: TLS contexts of a node's listeners and of its connections to other nodes.
+A failed reload keeps the old contexts; open connections keep theirs. Earlier reloads never replace later ones.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ class _Contexts(NamedTuple):
 
 
 class NodeTls:
-    """The TLS contexts of one node."""
+    """TLS contexts of one node."""
 
     def __init__(self, config: BrokerConfig, reactor: Reactor) -> None:
         self._config = config
@@ -66,11 +63,7 @@ class NodeTls:
         self._reloaded: dict[str, int] = {}  # the reload that has made a listener's contexts
 
     def open(self) -> None:
-        """Reads the stores of all listeners.
-
-        Raises:
-            BrokerError: INVALID_CONFIG, naming the setting.
-        """
+        """Reads the stores of all listeners. Raises BrokerError (INVALID_CONFIG), naming the setting."""
         for name in self._names:
             try:
                 settings = tls_settings(self._config, name)
@@ -86,12 +79,12 @@ class NodeTls:
             self._watch()
 
     def _watch(self) -> None:
-        """Looks at the certificates now, and each day."""
+        """Checks the certificates now, and each day."""
         self._tell_ends(list(self._contexts))
         self._reactor.call_later(DAY_MS, self._watch)
 
     def _tell_ends(self, names: Sequence[str]) -> None:
-        """Logs which certificates of these listeners are not valid, or end soon; one that several have only once."""
+        """Logs invalid or soon ending certificates of these listeners, shared ones only once."""
         now = datetime.fromtimestamp(self._reactor.clock.now_ms() / 1_000, UTC)
         having: dict[bytes, list[str]] = {}
         for name in names:
@@ -121,7 +114,6 @@ class NodeTls:
                 )
 
     def _tell_others(self, name: str) -> None:
-        """Logs that the key store has more than one chain."""
         contexts = self._contexts[name]
         if not contexts.others:
             return
@@ -139,7 +131,7 @@ class NodeTls:
         return _Contexts(settings, server, client_context(settings, stores), *own_certificates(stores.key))
 
     def provider(self, listener: str) -> Callable[[], ssl.SSLContext] | None:
-        """Returns the present context for clients of a listener at each call; None for a listener without TLS."""
+        """Returns the present context for clients of a listener; None without TLS."""
         if listener not in self._served:
             return None
 
@@ -160,11 +152,7 @@ class NodeTls:
         return self._contexts[listener].client
 
     def reload(self, *, changed_only: bool) -> Work:
-        """Reads the stores again. A listener whose stores cannot be used keeps the old ones, with a log line.
-
-        Args:
-            changed_only: whether only listeners with changed settings are read, or all, because files may have changed.
-        """
+        """Reads the stores again, all or only changed settings'. Unusable ones keep the old context, with a log line."""
         self._reloads += 1
         number = self._reloads
         wanted = {name: tls_settings(self._config, name) for name in self._contexts}
@@ -184,11 +172,7 @@ class NodeTls:
         self._tell_ends(reloaded)
 
     def check(self, layer: dict[str, str]) -> Work:
-        """Tries the stores that these settings of this broker would give.
-
-        Raises:
-            BrokerError: INVALID_REQUEST, as Kafka answers, if they cannot be used.
-        """
+        """Tries the stores of these broker settings. Raises BrokerError (INVALID_REQUEST, as in Kafka)."""
         if not any(name.endswith(SSL_LISTENER_KEYS) for name in layer):
             return
         tried = BrokerConfig(self._config.static, self._config.resolve)
@@ -202,7 +186,7 @@ class NodeTls:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"listener {name}: {made}")
 
     def _read(self, wanted: dict[str, TlsSettings]) -> Steps[dict[str, _Contexts | TlsError]]:
-        """The contexts of listeners with these settings: a file may be slow, and so may the password of a store."""
+        """Contexts of listeners with these settings, read in a thread: files and passwords may be slow."""
         found: dict[str, _Contexts | TlsError] = {}
 
         def read() -> None:
@@ -218,17 +202,15 @@ class NodeTls:
 
 
 def tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
-    """The ssl.* settings of one listener."""
     prefix = f"listener.name.{listener.lower()}."
     own = any(name.startswith(prefix) for layer in (config.static, config.dynamic) for name in layer)
     return TlsSettings.from_keys(lambda name: config.tls_value(listener, name), prefix if own else "")
 
 
 def certificate_principal(config: BrokerConfig, listener: str, certificate: bytes | None) -> Principal:
-    """The principal of a client with this certificate (DER); ANONYMOUS without one.
+    """Principal of a client certificate (DER); ANONYMOUS without one.
 
-    Raises:
-        CertificateNameError: no rule of ssl.principal.mapping.rules matches its subject.
+    Raises CertificateNameError if no rule of ssl.principal.mapping.rules matches its subject.
     """
     if certificate is None or config.security_protocol(listener) != "SSL":
         return ANONYMOUS  # with SASL the login gives the principal

@@ -1,6 +1,5 @@
-"""Permission checks of handlers: the refusal of each type of resource, and the names of one request that are allowed.
-
-Follows Kafka: a request asks once for each different name, so that the audit log has one line for each.
+"""Permission checks of handlers: errors by type of resource, and the allowed names of one request.
+As in Kafka, a request asks once for each different name, so the audit log has one line for each.
 """
 
 from __future__ import annotations
@@ -27,27 +26,22 @@ _REFUSALS: Final = {
 
 
 def refusal_of(resource_type: AclResourceType) -> BrokerError:
-    """The error of an operation on a resource of this type that is not allowed, with Kafka's message."""
+    """The error of a denied operation, with Kafka's message."""
     return BrokerError(*_REFUSALS[resource_type])
 
 
 def check_permission(
     access: Access, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME
 ) -> None:
-    """Refuses an operation that is not allowed.
-
-    Raises:
-        BrokerError: the error of `refusal_of`.
-    """
+    """Raises the error of `refusal_of` for a denied operation."""
     if not access.unrestricted and not access.allows(operation, resource_type, name):
         raise refusal_of(resource_type)
 
 
 class AllowedNames:
-    """Whether one operation is allowed on resources of one type; asks once for each different name.
+    """Names on which one operation is allowed, asked once each.
 
-    Args:
-        log_denied: whether a refusal is for the audit log; False where a refusal only hides a name from a list.
+    `log_denied` is False where a denial only hides a name from a list.
     """
 
     __slots__ = ("_access", "_known", "_log", "_operation", "_type", "all")

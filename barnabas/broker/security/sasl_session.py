@@ -1,8 +1,5 @@
-"""SaslSession: the logins of one connection: handshake, exchange, re-authentication and the end of a session.
-
-Invariants: before the first login is complete the client may ask ApiVersions once, then SaslHandshake, then its tokens; STEPS_MAX
-requests at most. A session that has ended accepts nothing but a handshake. A re-authentication keeps mechanism and principal.
-Follows KIP-43, KIP-152 and KIP-368. Errors, and what is closed without an answer, are those of Kafka 4.3.1.
+"""SaslSession: handshake, exchange and re-authentication of one connection (KIP-43, KIP-152, KIP-368).
+Errors, and what closes without a response, are those of Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -36,14 +33,14 @@ class SessionState(Enum):
 
 
 class LoginStep(NamedTuple):
-    """What one request of a login leads to.
+    """Effect of one login request.
 
     Attributes:
-        response: the answer; None: the connection ends without one, or the token was raw.
-        raw: the answer to a raw token; None: it has none.
-        failure: why the connection ends after the answer, after the delay of failed logins; empty: it goes on.
-        principal: who the client is, if this completes the login.
-        lifetime_ms: duration of the session; None: no end.
+        response: None: the connection ends without one, or the token was raw.
+        raw: response to a raw token or None.
+        failure: why the connection ends after the response and the delay of failed logins; empty: it stays open.
+        principal: of the client, if this completes the login.
+        lifetime_ms: duration of the session; None: unlimited.
     """
 
     response: Message | None = None
@@ -54,16 +51,19 @@ class LoginStep(NamedTuple):
 
 
 class SaslSession:
-    """The logins of one connection.
+    """Logins of one connection.
+
+    Before the first login the client may send ApiVersions once, then SaslHandshake, then tokens: at most STEPS_MAX
+    requests. An expired session accepts only a handshake. A re-authentication keeps mechanism and principal.
 
     Args:
         mechanisms: the enabled ones.
-        begin: makes the server's side of an exchange of a mechanism.
-        reauth_ms_max: longest duration of a session of a mechanism (connections.max.reauth.ms); 0: no limit.
+        begin: creates the server's side of an exchange of a mechanism.
+        reauth_ms_max: longest session of a mechanism (connections.max.reauth.ms); 0: no limit.
 
     Attributes:
         mechanism: of the present or the last exchange.
-        principal: of the last login that was complete; None before.
+        principal: of the last complete login, or None.
     """
 
     def __init__(
@@ -85,13 +85,9 @@ class SaslSession:
         self._steps = 0
 
     def on_api_versions(self, *, answered: bool) -> LoginStep | None:
-        """The client asks which versions are served; None: it is answered.
+        """ApiVersions request; None: respond. Raises RemoteProtocolError if it is not allowed now.
 
-        Args:
-            answered: whether the answer tells them: after a refused request it may ask again.
-
-        Raises:
-            RemoteProtocolError: not now.
+        `answered`: the response lists versions; after a rejected request the client may ask again.
         """
         self._count()
         if self.state in (SessionState.TOKEN, SessionState.RAW_TOKEN):
@@ -142,8 +138,7 @@ class SaslSession:
         return LoginStep(SaslHandshakeResponse(mechanisms=list(self._mechanisms)))
 
     def work(self, token: bytes, *, raw: bool = False) -> Callable[[], None] | None:
-        """What `on_token`, or `on_raw_token`, would compute for longer than a turn of the loop; a thread may run it first. None if it is
-        quick."""
+        """Slow computation of `on_token` or `on_raw_token`, for a thread; None if it is quick."""
         if (
             self.state is not (SessionState.RAW_TOKEN if raw else SessionState.TOKEN)
             or self._other_mechanism
@@ -196,7 +191,7 @@ class SaslSession:
         return LoginStep(raw=raw, principal=self.principal, lifetime_ms=lifetime_ms)
 
     def on_over(self) -> None:
-        """The session has lasted for its lifetime: the next request must be a handshake."""
+        """The session has expired: the next request must be a handshake."""
         if self.state is SessionState.OPEN:
             self.state = SessionState.OVER
             self._steps = 0
@@ -215,7 +210,7 @@ class SaslSession:
         return answer, identity
 
     def _open(self, identity: LoginIdentity, now_ms: int) -> int | None:
-        """The login is complete: returns the duration of the session, None if it has no end."""
+        """Completes the login; returns the duration of the session, None if unlimited."""
         self.state = SessionState.OPEN
         self.principal = Principal(USER, identity.name, identity.token)
         self._exchange = None

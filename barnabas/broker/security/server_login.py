@@ -1,8 +1,5 @@
-"""ServerLogin: the logins of one connection.
-
-Rules are in `sasl_session`. Before the first login is complete the connection has a router with three APIs, small buffers and a
-deadline. After it, the connection has the ordinary router: a request costs nothing more. The end of a session gives it the small
-router again. Steps that block run in a thread (`login_steps`), in requests and in raw tokens.
+"""ServerLogin: login shell of one connection; rules are in `sasl_session`.
+Before a login and after a session the connection has a router with three APIs, small buffers and a deadline.
 """
 
 from __future__ import annotations
@@ -50,21 +47,17 @@ class LoginService(NamedTuple):
 
 
 class LoginConnection(Protocol):
-    """What a login needs from its connection.
-
-    Attributes:
-        router: serves its next requests.
-    """
+    """What a login needs from its connection. `router` serves its next requests."""
 
     router: Router
     core: ServerConnection
 
     def authenticated(self, principal: Principal) -> None:
-        """The client has proved who it is."""
+        """The client is authenticated."""
         ...
 
     def go_on(self) -> None:
-        """A frame that has blocked the connection is served: writes its answer and serves the next ones."""
+        """A blocking frame is served: writes its response and serves the next ones."""
         ...
 
     def close(self, reason: str, *, level: int = ...) -> None:
@@ -73,7 +66,7 @@ class LoginConnection(Protocol):
 
 
 class ServerLogin:
-    """The logins of one connection."""
+    """Logins of one connection."""
 
     __slots__ = (
         "_authenticated",
@@ -120,16 +113,15 @@ class ServerLogin:
         self._deadline: Timer | None = reactor.call_later(DEADLINE_MS, self._too_late)
 
     def may_begin_again(self) -> bool:
-        """Whether a handshake starts a re-authentication now."""
         return self._session.may_begin_again(self._reactor.clock.monotonic_ms())
 
     def on_api_versions(self, *, answered: bool = True) -> Answer:
-        """The client asks which versions are served; None: it is answered. Raises RemoteProtocolError."""
+        """ApiVersions request; None: respond. Raises RemoteProtocolError."""
         step = self._session.on_api_versions(answered=answered)
         return None if step is None else self._done(step)
 
     def on_handshake(self, mechanism: str, version: int) -> Answer:
-        """The client chooses a mechanism. Raises RemoteProtocolError."""
+        """Raises RemoteProtocolError."""
         if self._session.state in (SessionState.OPEN, SessionState.OVER):
             self._confine()
             self._deadline = self._deadline or self._reactor.call_later(DEADLINE_MS, self._too_late)
@@ -140,7 +132,7 @@ class ServerLogin:
         return self._done(step)
 
     def on_token(self, token: bytes) -> Answer:
-        """A token of the client. Raises RemoteProtocolError."""
+        """Raises RemoteProtocolError."""
         work = self._session.work(token)
         if work is not None:
             waiting: Pending[Message] = Pending(blocks=True)
@@ -159,7 +151,7 @@ class ServerLogin:
         return self._done(self._session.on_token(token, self._reactor.clock.now_ms()))
 
     def _go_on(self, pending: Pending[Message], token: bytes, failure: Exception | None = None) -> None:
-        """The signing keys were read for the first time, or could not be read; or a step was computed in a thread."""
+        """The signing keys were read for the first time (or failed), or a thread has computed a step."""
         if pending.resolved:
             return  # the connection has ended
         try:
@@ -175,7 +167,7 @@ class ServerLogin:
             pending.resolve(cast("Message | None", answer))
 
     def took_raw_token(self, frame: memoryview) -> bool:
-        """Takes a frame without a request header, if the client sends such tokens. Raises RemoteProtocolError."""
+        """Handles a frame without request header, if the client sends such tokens. Raises RemoteProtocolError."""
         if self._session.state is not SessionState.RAW_TOKEN:
             return False
         token, core = bytes(frame), self._connection.core
@@ -203,7 +195,7 @@ class ServerLogin:
         return True
 
     def _raw_token(self, token: bytes, slot: Slot | None = None) -> bool:
-        """Answers a token, in its slot if it has waited. Returns whether the login has failed: then the connection ends later."""
+        """Responds to a token, in its slot if pending. Returns whether the login failed: the connection ends later."""
         step = self._session.on_raw_token(token, self._reactor.clock.now_ms())
         self._done(step)
         parts: list[Buffer] = [] if step.raw is None else [len(step.raw).to_bytes(4, "big") + step.raw]
@@ -214,7 +206,7 @@ class ServerLogin:
         return bool(step.failure)
 
     def refuses(self, api_key: int) -> bool:
-        """Ends a connection whose session is over, for any request but those of a login."""
+        """Ends a connection with an expired session, except for login requests."""
         router, known = self._connection.router, API.get(api_key)
         if self._session.principal is None or router is not self._confined or known is None or api_key in router.apis:
             return False
@@ -227,14 +219,12 @@ class ServerLogin:
         return True
 
     def stop(self) -> None:
-        """The connection has ended."""
         for timer in (self._over, self._deadline):
             if timer is not None:
                 timer.cancel()
         self._over = self._deadline = None
 
     def _confine(self) -> None:
-        """Serves requests of a login only."""
         self._connection.router = self._confined
         self._limit("")
 
@@ -274,7 +264,7 @@ class ServerLogin:
         self._connection.close(f"no login within {DEADLINE_MS} ms", level=logging.INFO)
 
     def _failed(self, response: Message | None, reason: str) -> Answer:
-        """Answers and closes after connection.failed.authentication.delay.ms; later requests wait."""
+        """Responds and closes after connection.failed.authentication.delay.ms; later requests wait."""
         pending: Pending[Message] = Pending(blocks=True)
         self._counts.on_login(again=self._authenticated, failed=True)
 

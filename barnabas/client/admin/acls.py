@@ -143,7 +143,6 @@ class AclAdmin(AdminRequests):
 
 
 def _binding(resource_type: int, name: str, pattern_type: int, entry: AclDescription | DeletedAcl) -> AclBinding:
-    """Numbers of later releases become UNKNOWN."""
     return AclBinding(
         AclResourceType(resource_type) if resource_type in _TYPES else AclResourceType.UNKNOWN,
         name,

@@ -152,7 +152,6 @@ class GroupAdmin(AdminRequests):
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """A member's partitions; none if the assignment has an unknown format."""
     try:
         return assigned_partitions(data)
     except RemoteProtocolError:

@@ -38,7 +38,6 @@ def assemble_consumer(
     apply_assignment: Callable[[Sequence[TopicPartition]], None],
     ports: ClientPorts,
 ) -> ConsumerParts:
-    """`apply_assignment` gets the partitions to read after each rebalance."""
     cluster = NetworkClient(config, ports)
     fetcher = Fetcher(
         _fetch_config(config),

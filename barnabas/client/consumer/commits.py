@@ -85,7 +85,6 @@ class Commits:
         return chosen
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Offsets of a commit without arguments."""
         return {
             tp: OffsetAndMetadata(state.position, "", state.trail.before(state.position))
             for tp, state in self._fetcher.partitions.items()
@@ -120,11 +119,9 @@ class Commits:
     # -- automatic -----------------------------------------------------------------------------------------------------
 
     def due(self, now_ms: int) -> bool:
-        """Whether the next poll starts an automatic commit."""
         return now_ms >= self.due_ms and self._automatic is None
 
     def commit_if_due(self, now_ms: int) -> None:
-        """Starts an automatic commit in the background."""
         if self._interval_ms is not None and self.due(now_ms):
             self.due_ms = now_ms + self._interval_ms
             self._automatic = self._cluster.scope.start(self._run(), name="auto commit")

@@ -1,6 +1,4 @@
-"""Consumer: public interface over fetcher, positions, subscription, group membership and commits.
-A cancelled poll has taken nothing. Automatic commits cover the records of earlier polls.
-"""
+"""Consumer: public interface over fetcher, positions, subscription, group membership and commits."""
 
 from __future__ import annotations
 
@@ -476,18 +474,15 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         return await self._reader.polled(min(again, deadline_ms)) or again < deadline_ms
 
     def _mark_returned(self, states: list[PartitionState]) -> None:
-        """The records of these partitions count as processed at the next poll."""
         self._returned = states
         self._polling_task = asyncio.current_task()
 
     def _mark_processed(self) -> None:
-        """The caller polls again: the records of the last poll count as processed."""
         for state in self._returned:
             state.safe_position = state.position
         self._returned = []
 
     def _apply_assignment(self, partitions: Sequence[TopicPartition]) -> None:
-        """Partitions that stay keep their positions and fetched records."""
         self._fetcher.assign(dict.fromkeys(partitions))
         states = self._fetcher.partitions
         self._returned = [state for state in self._returned if states.get(state.tp) is state]

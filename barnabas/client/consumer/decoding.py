@@ -54,7 +54,6 @@ def _one_run(tp: TopicPartition, offset: int, values: list[bytes]) -> list[Any]:
 
 
 def from_offset(records: list[Any], offset: int) -> list[Any]:
-    """Records of a batch from `offset` on."""
     out: list[Any] = []
     for record in records:
         if isinstance(record, ValueRun):
@@ -65,7 +64,6 @@ def from_offset(records: list[Any], offset: int) -> list[Any]:
 
 
 def record_count(records: list[Any]) -> int:
-    """Number of records of one decoded batch, which may be a ValueRun."""
     first = records[0]
     return len(first.values) if isinstance(first, ValueRun) else len(records)
 

@@ -36,7 +36,6 @@ class FetchSessionHandler:
         self._by_id = True
 
     def restart(self) -> None:
-        """The next request starts a new session."""
         self._id = 0
         self._epoch = 0
         self._known = {}
@@ -50,7 +49,6 @@ class FetchSessionHandler:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def name_of(self, topic_id: bytes) -> str:
-        """Name of the topic requested with this id, or ""."""
         return self._names.get(topic_id, "")
 
     def request(

@@ -39,7 +39,6 @@ class FetchedRecords:
         self._turns.setdefault(state)
 
     def add_error(self, state: PartitionState, error: KafkaError) -> None:
-        """Polls raise the error after the records before it."""
         state.error = error
         self._turns.setdefault(state)
 
@@ -49,7 +48,6 @@ class FetchedRecords:
         self._turns.pop(state, None)
 
     def available(self) -> bool:
-        """Whether `take` may return records or raise now."""
         return any(not state.paused for state in self._turns)
 
     def take(
@@ -115,7 +113,6 @@ class FetchedRecords:
         return None
 
     def _take_from(self, state: PartitionState, limit: int | None) -> list[Record[Any, Any]]:
-        """Up to `limit` records of one decoded batch; empty if the partition has none."""
         ready = state.ready
         if not ready:
             ready = self._decode_next(state)

@@ -120,12 +120,10 @@ class Fetcher:
         state.move(position, reset, epoch)
 
     def refetch(self, state: PartitionState) -> None:
-        """Drops the fetched records and fetches them again."""
         self._fetched.drop(state)
         state.refetch()
 
     def fail(self, state: PartitionState, error: KafkaError) -> None:
-        """Polls raise the error after the records before it."""
         self._fetched.add_error(state, error)
 
     def unresolved(self) -> Iterator[PartitionState]:
@@ -194,7 +192,6 @@ class Fetcher:
         return self._wake_ms
 
     def on_unsent(self, fetch: InFlightFetch) -> None:
-        """The request could not be sent."""
         self._busy.pop(fetch.node_id, None)
         self._interrupted.pop(fetch.node_id, None)
         session = self._sessions.get(fetch.node_id)
@@ -212,7 +209,6 @@ class Fetcher:
         return bool(failed)
 
     def on_failure(self, fetch: InFlightFetch, error: KafkaError, now_ms: int) -> None:
-        """No response arrived."""
         interrupted = fetch.node_id in self._interrupted
         self.on_unsent(fetch)
         if interrupted:
@@ -229,7 +225,6 @@ class Fetcher:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def on_answer(self, fetch: InFlightFetch, response: FetchResponse, now_ms: int) -> None:
-        """Keeps the response's buffers until their records are taken."""
         self._busy.pop(fetch.node_id, None)
         self._interrupted.pop(fetch.node_id, None)
         states = dict(self._current(fetch))
@@ -359,7 +354,6 @@ class Fetcher:
             self.fail(state, error_for(code, broker=node_id, topic=state.tp.topic, partition=state.tp.partition))
 
     def _follow_advice(self, state: PartitionState, node_id: int, now_ms: int) -> None:
-        """The leader names a nearer replica (KIP-392)."""
         if node_id in self.metadata.brokers:
             epoch = self.metadata.leader_epochs.get(state.tp, -1)
             state.nearest.advise(node_id, epoch, now_ms + self.metadata.max_age_ms)

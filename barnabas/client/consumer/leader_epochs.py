@@ -1,6 +1,4 @@
-"""Leader epochs of the records fetched from one partition, to find truncations (KIP-320, KIP-279).
-Kafka's client keeps only the last epoch, and may not go back far enough.
-"""
+"""Leader epochs of the records fetched from one partition, to find truncations (KIP-320, KIP-279)."""
 
 from __future__ import annotations
 
@@ -40,16 +38,13 @@ class LeaderEpochHistory:
                 del self._epochs[0], self._starts[0]
 
     def before(self, offset: int) -> int:
-        """Epoch of the record before `offset`; −1 unknown."""
         index = bisect_left(self._starts, offset)
         return self._epochs[index - 1] if index else -1
 
     def covers(self, offset: int) -> bool:
-        """Whether the history reaches back to the record before `offset`."""
         return bool(self._starts) and offset > self._starts[0]
 
     def cut(self, offset: int) -> None:
-        """Removes epochs that start at or after `offset`."""
         index = bisect_left(self._starts, offset)
         del self._epochs[index:], self._starts[index:]
 

@@ -1,6 +1,4 @@
-"""Replica selection of a consumer: the leader, or a nearer replica that it names (KIP-392).
-The leader is asked again after metadata.max.age, a change of leader, or a failure of the replica.
-"""
+"""Replica selection of a consumer: the leader, or a nearer replica that it names (KIP-392)."""
 
 from __future__ import annotations
 
@@ -22,13 +20,11 @@ class NearestReplica:
         self._wary_until_ms = 0
 
     def advise(self, node_id: int, leader_epoch: int, until_ms: int) -> None:
-        """The leader of an epoch names a replica, to read until `until_ms`."""
         self.node_id = node_id
         self._leader_epoch = leader_epoch
         self._until_ms = until_ms
 
     def choose(self, leader: int, leader_epoch: int, brokers: Container[int], now_ms: int) -> int:
-        """The node to fetch from; `brokers` are the known ids."""
         if self.node_id == _NONE:
             return leader
         if now_ms >= self._until_ms or leader_epoch != self._leader_epoch or self.node_id not in brokers:
@@ -42,5 +38,4 @@ class NearestReplica:
         self._wary_until_ms = now_ms + _WARY_MS
 
     def wanted(self, now_ms: int) -> bool:
-        """Whether to send the rack, so that the leader may name a replica."""
         return now_ms >= self._wary_until_ms

@@ -63,7 +63,6 @@ class PositionChecks:
         self._wanted: dict[int, list[PartitionState]] = {}
 
     def on_topic(self, state: PartitionState) -> None:
-        """Clears the known epochs of a topic that was deleted and created again."""
         info = self._metadata.topics.get(state.tp.topic)
         state.info = info
         if info is None or info.topic_id == NO_ID:
@@ -85,12 +84,10 @@ class PositionChecks:
         return False
 
     def requests(self, ready: Callable[[int], bool]) -> list[InFlightCheck]:
-        """Requests of the checks that `holds` has scheduled."""
         wanted, self._wanted = self._wanted, {}
         return [self._request(node_id, states) for node_id, states in wanted.items() if ready(node_id)]
 
     def on_unsent(self, check: InFlightCheck) -> None:
-        """The request could not be sent."""
         for state, _ in self._current(check):
             state.check = None
 
@@ -105,7 +102,6 @@ class PositionChecks:
                 state.retry_later(now_ms, self._retry_backoff_ms, self._rng)
 
     def on_answer(self, check: InFlightCheck, response: OffsetForLeaderEpochResponse, now_ms: int) -> None:
-        """Moves invalid positions, or makes polls raise."""
         found = {TopicPartition(topic.topic, p.partition): p for topic in response.topics for p in topic.partitions}
         for state, leader_epoch in self._current(check):
             state.check = None
@@ -187,5 +183,4 @@ class PositionChecks:
         return check
 
     def _current(self, check: InFlightCheck) -> list[tuple[PartitionState, int]]:
-        """Partitions of a check that have not moved since the request."""
         return [(state, leader_epoch) for state, leader_epoch in check.asked.values() if state.check is check]

@@ -32,7 +32,6 @@ class Positions:
         self._reader.wake()
 
     def seek_by(self, reset: str, partitions: Iterable[TopicPartition]) -> None:
-        """Moves partitions (by default all) to the position that `reset` names, one of `Reset`."""
         for tp in list(partitions) or list(self._fetcher.partitions):
             self._state(tp)
             self._fetcher.seek(TopicPartition(*tp), None, reset)
@@ -48,7 +47,6 @@ class Positions:
         self._reader.wake()
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None) -> int:
-        """Waits until the position is known."""
         deadline = self._clock.monotonic_ms() + (self._cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
         while True:
             state = self._state(partition)
@@ -61,7 +59,6 @@ class Positions:
                 raise RequestTimedOut("no position in time", topic=state.tp.topic, partition=state.tp.partition)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Excludes partitions from polls."""
         for tp in partitions:
             self._state(tp).paused = True
 

@@ -1,7 +1,4 @@
-"""RangeReader: reads offsets of one partition as batches, without decoding records, for bulk readers.
-The next request is sent before a response is processed. Chunks are in offset order, each data record is in exactly one.
-A call that fails or is cancelled has taken nothing.
-"""
+"""RangeReader: reads offsets of one partition as batches, without decoding records, for bulk readers."""
 
 from __future__ import annotations
 
@@ -241,7 +238,6 @@ class RangeReader:
         return CorruptRecords(self._tp, self.position, str(error))
 
     async def _fetched(self) -> PartitionData:
-        """The response for `position`, from the request in flight or a new one."""
         # A cancelled call may have requested a later offset.
         if self._answer is None or self._asked != self.position:
             self._send(self.position, self._epoch)
@@ -282,7 +278,6 @@ class RangeReader:
         raise BrokerUnreachable("the Fetch answer lacks the requested partition")
 
     def _send(self, offset: int, epoch: int) -> None:
-        """Sends the request if the leader's connection is ready; `epoch` is that of the batch before."""
         self._answer = None
         metadata = self._cluster.metadata
         leader = metadata.leaders.get(self._tp)

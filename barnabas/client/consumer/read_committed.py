@@ -1,6 +1,4 @@
-"""read_committed filter: finds batches of aborted transactions in a fetched range, as Kafka's consumer does (KIP-98).
-Aborted transactions wait in a min-heap by first offset; an ABORT marker removes a producer from the aborting set.
-"""
+"""read_committed filter: finds batches of aborted transactions in a fetched range, as Kafka's consumer does (KIP-98)."""
 
 from __future__ import annotations
 
@@ -26,7 +24,6 @@ class AbortedFilter:
         self.aborting: set[int] = set()  # producers with an aborted transaction at the present offset; never iterated
 
     def delivers(self, producer_id: int, last_offset: int, *, transactional: bool) -> bool:
-        """Whether to deliver the records of a data batch that ends at `last_offset` (inclusive)."""
         heap = self._heap
         while heap and heap[0][0] <= last_offset:
             self.aborting.add(heapq.heappop(heap)[1])

@@ -53,18 +53,15 @@ class Reader:
         return self._loop is not None
 
     def check_open(self) -> None:
-        """Raises ClientClosed unless the consumer is started and not closed."""
         if self.closed:
             raise ClientClosed("the consumer is closed")
         if self._loop is None:
             raise ClientClosed("the consumer is not started: await start(), or use it in 'async with'")
 
     def start(self) -> None:
-        """Binds to the running loop."""
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
-        """Closes the connections and wakes every poll."""
         if self._timer is not None:
             self._timer.cancel()
         try:
@@ -85,7 +82,6 @@ class Reader:
             self._loop.call_soon(self._pump)
 
     def notify(self) -> None:
-        """Wakes waiting polls."""
         self._waiters.wake_all()
 
     async def changed(self, deadline_ms: int | None = None) -> bool:

@@ -50,7 +50,6 @@ class Subscription:
         return None if self._assigned_by_hand else self.group
 
     def listen(self, listener: RebalanceListener | None) -> None:
-        """Sets the listener of the group. Raises IllegalState for anything else."""
         if listener is not None and not isinstance(listener, RebalanceListener):
             raise IllegalState(f"listener must be a RebalanceListener, not {type(listener).__name__}")
         self.listener = listener
@@ -62,7 +61,6 @@ class Subscription:
         return self.group
 
     def begin_poll(self, group: Group, now_ms: int) -> Group:
-        """Returns the membership for later polls. Raises as `Group.begin_poll`."""
         try:
             group.begin_poll(now_ms)
         except KafkaError as error:
@@ -105,7 +103,6 @@ class Subscription:
         return self.group_metadata(), member is not None and member.fences_reads
 
     def subscribe(self, names: tuple[str, ...], pattern: str | None, listener: RebalanceListener | None) -> None:
-        """Raises as `Consumer.subscribe`."""
         for name in names:
             check_topic_name(name)
         if bool(names) == (pattern is not None):
@@ -125,7 +122,6 @@ class Subscription:
         self._subscribe_group()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Raises as `Consumer.assign`."""
         if self.active:
             raise IllegalState("topics are subscribed to; unsubscribe() first")
         wanted = [TopicPartition(*tp) for tp in partitions]
@@ -149,7 +145,6 @@ class Subscription:
             self.group.leave_soon("the consumer has unsubscribed")
 
     def on_cluster_change(self) -> None:
-        """Follows created, deleted or extended topics."""
         if self.group is not None:
             if self.active:
                 self.group.on_cluster_change()
@@ -180,7 +175,6 @@ class Subscription:
                 self._fetcher.errors.append(error_for(code, text, topic=tp.topic, partition=tp.partition))
 
     def _assign_all(self, topics: Iterable[str]) -> None:
-        """Assigns every partition of the topics: a subscription without a group."""
         metadata = self._cluster.metadata
         infos = [metadata.topics[topic] for topic in topics if topic in metadata.topics]
         wanted = dict.fromkeys(TopicPartition(info.name, p.partition) for info in infos for p in info.partitions)

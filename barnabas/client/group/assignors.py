@@ -122,7 +122,6 @@ def _former_owners(
 
 
 def _least(assignment: _Assignment, members: list[str]) -> list[TopicPartition]:
-    """Partitions of the member with the fewest."""
     return min((assignment[member_id] for member_id in members), key=len)
 
 

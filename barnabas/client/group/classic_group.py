@@ -104,7 +104,6 @@ class ClassicGroup(Group):
             await self._complete_rebalance()
 
     async def _revoke_before_join(self) -> None:
-        """Revokes everything, or (cooperative) topics that are no longer subscribed to."""
         member = self.member
         held = list(member.assignment)
         going = [tp for tp in held if tp.topic not in member.topics] if member.cooperative and not member.lost else held
@@ -118,7 +117,6 @@ class ClassicGroup(Group):
         self._hooks.apply(member.assignment)
 
     async def _complete_rebalance(self) -> None:
-        """Applies the assignment of the finished rebalance."""
         member = self.member
         change = member.take_assignment()
         if change.revoked:
@@ -150,7 +148,6 @@ class ClassicGroup(Group):
             await asyncio.sleep(backoff.pause_ms(self._cluster.clock.monotonic_ms()) / 1000)
 
     async def _join_once(self) -> Next:
-        """Sends one join and one sync."""
         member, clock = self.member, self._cluster.clock
         while True:
             answer = await self._ask(member.join_request(), member.rebalance_timeout_ms + _JOIN_GRACE_MS)

@@ -1,6 +1,4 @@
-"""Classic group member core: creates requests and applies responses (KIP-62, KIP-345, KIP-394, KIP-429, KIP-559,
-KIP-814).
-"""
+"""Classic group member core: creates requests, applies responses (KIP-62, KIP-345, KIP-394, KIP-429, KIP-559, KIP-814)."""
 
 from __future__ import annotations
 
@@ -130,13 +128,11 @@ class ClassicMember:
 
     @property
     def leads(self) -> bool:
-        """Whether this member is the leader, which assigns (in SYNCING)."""
         return self._leads
 
     # -- joining -------------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """A change needs a rebalance."""
         wanted = tuple(sorted(set(topics)))
         if wanted != self.topics:
             self.topics = wanted
@@ -147,7 +143,6 @@ class ClassicMember:
         self._polled_ms = now_ms
 
     def join_request(self) -> JoinGroupRequest:
-        """Starts a rebalance, or repeats its first request."""
         self._transition(ClassicMemberState.JOINING)
         self.rejoin_wanted = False
         self.joined = None
@@ -300,7 +295,6 @@ class ClassicMember:
         return self.state is ClassicMemberState.STABLE and now_ms - self._answered_ms > self.session_timeout_ms
 
     def on_lost(self, code: ErrorCode) -> None:
-        """The coordinator has removed this member: another member may own its partitions."""
         self._forget(code)
         self.lost = True
         self.rejoin_wanted = True
@@ -346,7 +340,6 @@ class ClassicMember:
         raise error_for(code, f"{what}: group {self.group_id!r} refuses this member")
 
     def _on_removed(self, code: ErrorCode) -> Next:
-        """The coordinator has removed this member during a rebalance."""
         if self.assignment:
             self.on_lost(code)
             return Next.LOST

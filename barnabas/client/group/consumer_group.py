@@ -1,6 +1,4 @@
-"""Shell of a KIP-848 membership: sends heartbeats, assigns and revokes partitions in polls, without a barrier.
-Revoked partitions are acknowledged at once, by an additional heartbeat.
-"""
+"""Shell of a KIP-848 membership: sends heartbeats, assigns and revokes partitions in polls, without a barrier."""
 
 from __future__ import annotations
 

@@ -189,13 +189,11 @@ class ConsumerMember:
         raise error_for(code, response.error_message or f"group {self.group_id!r} refuses this member")
 
     def on_unanswered(self, request: ConsumerGroupHeartbeatRequest) -> None:
-        """A heartbeat or its response was lost: the next one contains everything."""
         if request is self._sent:
             self._sent = None
             self.send_full_heartbeat()
 
     def send_full_heartbeat(self) -> None:
-        """Makes a full heartbeat due at once."""
         self._full = True
         self._next_heartbeat_ms = 0
 
@@ -211,7 +209,6 @@ class ConsumerMember:
         )
 
     def has_unknown_topics(self, names: Mapping[bytes, str]) -> bool:
-        """Whether a topic name of an assigned partition is unknown."""
         return any(topic_id not in names for topic_id, _ in self._target or ())
 
     def change(self, names: Mapping[bytes, str]) -> Change | None:
@@ -246,7 +243,6 @@ class ConsumerMember:
     # -- end of the membership ----------------------------------------------------------------------------------------------------------
 
     def fence(self) -> None:
-        """The coordinator has removed this member: another member may own its partitions."""
         self._sent = None
         if self.state in _MEMBER:
             self._transition(ConsumerMemberState.FENCED)
@@ -300,7 +296,6 @@ class ConsumerMember:
         self._transition(ConsumerMemberState.STABLE if done else ConsumerMemberState.RECONCILING)
 
     def _known(self, target: Iterable[tuple[bytes, int]], names: Mapping[bytes, str]) -> dict[TopicPartition, bytes]:
-        """Partitions with known topic names, in order."""
         found = {TopicPartition(names[topic_id], number): topic_id for topic_id, number in target if topic_id in names}
         return dict(sorted(found.items()))
 
@@ -311,7 +306,6 @@ class ConsumerMember:
 
 
 def unsupported(group_id: str, reason: str) -> KafkaError:
-    """The error for a cluster without the protocol."""
     return UnsupportedByBroker(
         f"group {group_id!r}: this cluster does not support group_protocol='consumer' ({reason}); "
         "use group_protocol='classic', or a Kafka from 4.0 on",

@@ -139,13 +139,11 @@ class Group(ABC):
         await self._send_leave(held, request)
 
     def leave_soon(self, reason: str) -> None:
-        """As `leave`, with the request in the background."""
         held, request = self._end(reason)
         if self._leaving is None:
             self._leaving = self._cluster.scope.start(self._send_leave(held, request), name="leave group")
 
     def end_tasks(self) -> None:
-        """Ends the heartbeats of a rejected membership."""
         self._stop_changing()
         if self._heartbeats is not None:
             self._heartbeats.cancel()
@@ -219,7 +217,6 @@ class Group(ABC):
 
 
 def matching_topics(metadata: ClusterMetadata, pattern: re.Pattern[str]) -> list[str]:
-    """Topics whose whole name matches, without internal ones."""
     return sorted(
         name for name, info in metadata.topics.items() if not info.is_internal and pattern.fullmatch(name) is not None
     )

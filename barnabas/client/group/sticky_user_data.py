@@ -1,6 +1,4 @@
-"""User data of sticky assignors, in Kafka's formats without version field (KIP-341, KIP-429).
-Unreadable data counts as no partitions, as in Kafka: only stickiness is lost.
-"""
+"""User data of sticky assignors, in Kafka's formats (KIP-341, KIP-429); unreadable data counts as no partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +26,6 @@ class Ownership(NamedTuple):
 
 
 def user_data(strategy: str, owned: Ownership) -> bytes | None:
-    """User data of a subscription for a strategy, or None."""
     if strategy == _COOPERATIVE:
         return encode(CooperativeStickyUserData(generation_id=owned.generation_id), 0)
     if strategy != _EAGER or not owned.partitions:
@@ -43,7 +40,6 @@ def user_data(strategy: str, owned: Ownership) -> bytes | None:
 
 
 def read_ownership(strategy: str, subscription: ConsumerProtocolSubscription) -> Ownership:
-    """A member's owned partitions from its subscription, for the group's strategy."""
     if strategy == _EAGER:
         return _read_sticky(subscription.user_data)
     generation_id = subscription.generation_id

@@ -34,5 +34,4 @@ class Backoff:
         return retry_pause_ms(now_ms - self._since_ms, self._first_ms, self._rng)
 
     def reset(self) -> None:
-        """After a success."""
         self._since_ms = None

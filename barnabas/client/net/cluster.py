@@ -125,7 +125,6 @@ class NetworkClient:
                 log.warning(text, no_answer(tried, self.bootstrap, self.error), limit_ms / 1000)
 
     async def close(self) -> None:
-        """Closes every connection; requests in flight fail."""
         if self._closed:
             return
         self._closed = True
@@ -259,14 +258,12 @@ class NetworkClient:
     # -- metadata ------------------------------------------------------------------------------------------------------
 
     def add_topics(self, topics: Iterable[str]) -> None:
-        """Topics whose metadata is needed."""
         new = [t for t in topics if t not in self._topics]
         if new:
             self._topics.update(dict.fromkeys(new))
             self._update_now()
 
     def set_topics(self, topics: Iterable[str]) -> None:
-        """Replaces the topics whose metadata is needed."""
         wanted = dict.fromkeys(topics)
         missing = any(t not in self.metadata.topics for t in wanted)
         self._topics = wanted
@@ -332,15 +329,12 @@ class NetworkClient:
         return answer
 
     def connections(self) -> list[Connection]:
-        """Ready or not."""
         return list(self._connections.values())
 
     def leading(self) -> set[int]:
-        """Node ids of known leaders and coordinators."""
         return {*self.metadata.leaders.values(), *self._coordinators.nodes()}
 
     def ask_about(self, node_id: int) -> None:
-        """Asks other brokers for the successors of this broker."""
         self._coordinators.look_again(node_id)
         self.want_update()
 
@@ -378,7 +372,6 @@ class NetworkClient:
         return connection
 
     def _update_now(self) -> None:
-        """Requests metadata without backoff: the present one is stale or incomplete."""
         self._refresh_urgent.set()
         self.want_update()
 
@@ -476,7 +469,6 @@ class NetworkClient:
         return -1 in leaders or any(self.unreachable(leader) for leader in leaders)
 
     def _close_obsolete(self) -> None:
-        """Closes idle connections to bootstrap addresses and to brokers that left the cluster."""
         for (node_id, purpose), connection in list(self._connections.items()):
             gone = node_id >= 0 and node_id not in self.metadata.brokers and not connection.ready
             if (node_id < 0 or gone) and connection.core.in_flight == 0:

@@ -8,7 +8,6 @@ from barnabas.client.errors import AuthenticationFailed, BrokerUnreachable, Kafk
 
 
 def connect_failure(error: OSError | TimeoutError, host: str, port: int, *, broker: int, tls: bool) -> KafkaError:
-    """Error of a failed attempt to connect; `tls`: it included a TLS handshake."""
     if isinstance(error, ssl.SSLError):
         return tls_failure(error, host, port, broker=broker)
     reason = "timed out" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
@@ -25,7 +24,6 @@ def connect_failure(error: OSError | TimeoutError, host: str, port: int, *, brok
 
 
 def tls_failure(error: ssl.SSLError, host: str, port: int, *, broker: int) -> KafkaError:
-    """Error of a TLS handshake, or of an alert that ended the connection."""
     where = f"{host}:{port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationFailed(
@@ -74,7 +72,6 @@ def _verification(error: ssl.SSLCertVerificationError) -> str:
 
 
 def other_protocol(first: bytes) -> str | None:
-    """Hint about the protocol of a response with these first bytes, or None."""
     if first.startswith(b"HTTP"):
         return "it speaks HTTP; use the address of a broker's Kafka listener"
     if first[:2] == b"\x15\x03":

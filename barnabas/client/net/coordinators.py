@@ -66,7 +66,6 @@ class Coordinators:
             self._begin(kind, key)
 
     def nodes(self) -> set[int]:
-        """Node ids of known coordinators."""
         return set(self._known.values())
 
     def forget(self, kind: str, key: str) -> None:

@@ -24,7 +24,6 @@ class Deadline:
 
     @property
     def left_ms(self) -> int:
-        """Milliseconds left, at least 1."""
         return max(1, self._at_ms - self._cluster.clock.monotonic_ms())
 
     async def pause(self, error: KafkaError) -> None:

@@ -1,6 +1,4 @@
-"""Connection failures of a client, as one error.
-A rejected login or certificate is raised at once, as in Kafka's own clients: a retry would fail, too.
-"""
+"""Connection failures of a client, as one error. A rejected login is raised at once, as in Kafka's clients."""
 
 from __future__ import annotations
 
@@ -11,12 +9,10 @@ from barnabas.client.net.transport import Connection
 
 
 def first_error(connections: Iterable[Connection]) -> KafkaError | None:
-    """The error of the first failed connection."""
     return next((each.error for each in connections if each.error is not None), None)
 
 
 def refused_login(connections: Iterable[Connection]) -> AuthenticationFailed | None:
-    """Why a broker rejected this client, or None."""
     return next((each.error for each in connections if isinstance(each.error, AuthenticationFailed)), None)
 
 
@@ -29,7 +25,6 @@ def check_login(connections: Iterable[Connection]) -> None:
 
 
 def unreachable_broker(cause: KafkaError, node_id: int) -> BrokerUnreachable:
-    """The error of an unreachable broker."""
     error = BrokerUnreachable(cause.message, broker=node_id)
     error.__cause__ = cause
     return error
@@ -50,14 +45,12 @@ def hopeless(connections: Iterable[Connection], bootstrap: list[tuple[str, int]]
 
 
 def all_failed(connections: Iterable[Connection], bootstrap: list[tuple[str, int]]) -> bool:
-    """Whether every bootstrap address has failed."""
     return sum(each.error is not None for each in connections) >= len(bootstrap)
 
 
 def no_answer(
     connections: Iterable[Connection], bootstrap: list[tuple[str, int]], error: KafkaError | None
 ) -> BrokerUnreachable:
-    """Why the client has not started; `error` is that of the last metadata request."""
     each = list(connections)
     failed = first_error(each)
     cause = failed or error

@@ -77,7 +77,6 @@ class ClusterMetadata:
                 del self.topics[name]
 
     def no_leader(self, tp: TopicPartition) -> KafkaError:
-        """The error for a partition without known leader."""
         info = self.topics.get(tp.topic)
         if info is None or (info.error is ErrorCode.NONE and tp.partition < len(info.partitions)):
             return error_for(ErrorCode.LEADER_NOT_AVAILABLE, topic=tp.topic, partition=tp.partition)
@@ -95,7 +94,6 @@ class ClusterMetadata:
         return True
 
     def hint_endpoints(self, endpoints: Iterable[Any]) -> None:
-        """Adds addresses of unknown brokers from leader hints."""
         for each in endpoints:
             self.brokers.setdefault(each.node_id, BrokerEndpoint(each.node_id, each.host, each.port, each.rack))
 

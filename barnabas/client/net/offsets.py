@@ -131,7 +131,6 @@ def _take_listed(
     left: dict[TopicPartition, int],
     found: dict[TopicPartition, OffsetAndTimestamp],
 ) -> KafkaError | None:
-    """Moves answered partitions from `left` to `found`; returns an error, if any."""
     problem: KafkaError | None = None
     for topic in response.topics:
         for p in topic.partitions:

@@ -38,11 +38,9 @@ class ClientSecurity:
 
     @property
     def mechanism(self) -> str | None:
-        """None without SASL."""
         return self.config.sasl_mechanism if self.config.uses_sasl else None
 
     def exchange(self, client_id: str, request_timeout_ms: int, host: str) -> Exchange:
-        """The core of a connection to a host."""
         if not self.config.uses_sasl:
             return Exchange(client_id, request_timeout_ms=request_timeout_ms)
         jitter = self._rng.random()
@@ -80,7 +78,6 @@ class ClientSecurity:
             token_refused(self._token)
 
     async def compute(self, work: Callable[[], None]) -> None:
-        """Runs a slow computation of a conversation in a thread."""
         if self._kerberos is not None:
             # which may wait for a KDC: neither other connections nor the end of the process wait with it
             await in_own_thread(work)
@@ -114,7 +111,6 @@ def check_security(arguments: Mapping[str, Any]) -> None:
 
 
 def _initiator(config: SecurityConfig) -> KerberosInitiator | None:
-    """None without GSSAPI."""
     if not config.uses_sasl or config.sasl_mechanism != GSSAPI_MECHANISM:
         return None
     # here, because the package is optional
@@ -135,7 +131,6 @@ def _initiator(config: SecurityConfig) -> KerberosInitiator | None:
 
 
 def _context(config: SecurityConfig) -> ssl.SSLContext:
-    """The caller's context, or one from the files."""
     if config.ssl_context is not None:
         own: ssl.SSLContext = config.ssl_context
         return own

@@ -1,6 +1,4 @@
-"""Connection to one broker: the asyncio shell around `protocol/exchange.py`.
-`done` of each request is called exactly once, with the decoded response or a KafkaError.
-"""
+"""Connection to one broker: the asyncio shell around `protocol/exchange.py`."""
 
 from __future__ import annotations
 
@@ -96,7 +94,6 @@ class Connection:
 
     @property
     def ready(self) -> bool:
-        """Whether a request can be sent now."""
         return self.core.state is ExchangeState.READY
 
     @property
@@ -125,14 +122,12 @@ class Connection:
 
     @property
     def writable(self) -> bool:
-        """Whether the socket's buffer has room for more requests."""
         socket = self._socket
         if socket is None or socket.transport is None:
             return False
         return socket.transport.get_write_buffer_size() < _UNWRITTEN_BYTES_MAX
 
     def open(self) -> None:
-        """Begins to connect if that is due; `on_change` follows."""
         if self.core.state is ExchangeState.DISCONNECTED and self.backoff == 0 and not self._scope.stopping:
             self.core.on_connecting()
             self._began_ms = self._clock.monotonic_ms()
@@ -212,7 +207,6 @@ class Connection:
         return answer
 
     def close(self) -> None:
-        """Closes for good; requests in flight fail with BrokerUnreachable."""
         self.core.close()
         if self._retry_timer is not None:
             self._retry_timer.cancel()
@@ -327,7 +321,6 @@ class Connection:
             self._guarded(lambda: self._advance(self._clock.monotonic_ms()))
 
     async def _reauthenticate(self, security: ClientSecurity) -> None:
-        """Renews the session (KIP-368)."""
         socket = self._socket
         try:
             await security.prepare(self._connect_timeout_ms)
@@ -339,7 +332,6 @@ class Connection:
             self._guarded(lambda: self._write(self.core.reauthenticate(self._clock.monotonic_ms())))
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """A step of the authentication outside of `on_socket_bytes`."""
         try:
             step()
         except SaslFailed as error:

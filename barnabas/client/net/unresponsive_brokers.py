@@ -1,6 +1,4 @@
-"""UnresponsiveBrokers: drops connections to unresponsive brokers after a failover, before their time limits.
-A stopped process keeps its connections open although others have taken over.
-"""
+"""UnresponsiveBrokers: drops connections to unresponsive brokers after a failover, before their time limits."""
 
 from __future__ import annotations
 

@@ -33,7 +33,6 @@ class Waiters:
         return True
 
     def wake_all(self) -> None:
-        """Ends every wait begun before this call."""
         futures, self._futures = self._futures, {}
         for future in futures:
             if not future.done():

@@ -96,11 +96,9 @@ class ProducerBatch:
 
     @property
     def divisible(self) -> bool:
-        """Whether it can be split in two."""
         return self.record_count > 1 and (self.packed is None or self.divide is not None)
 
     def unpack(self) -> None:
-        """Decodes a packed batch and gives each record a handle."""
         if self.packed is None or self.divide is None:
             return
         data, count, base_timestamp, _ = self.packed
@@ -237,7 +235,6 @@ class Accumulator:
         return max(first.created_ms + self.linger_ms, first.not_before_ms)
 
     def release(self, batch: ProducerBatch) -> None:
-        """Removes a completed batch from the counts."""
         self.bytes_held -= batch.size_bytes
         left = self.incomplete[batch.serial] - 1
         if left:
@@ -269,7 +266,6 @@ class Accumulator:
         return first, second
 
     def batches(self) -> Iterator[ProducerBatch]:
-        """Every incomplete batch, partition by partition, oldest first."""
         for queue in self.queues.values():
             yield from queue.window
             yield from queue.queue
@@ -280,7 +276,6 @@ class Accumulator:
         return self._serial
 
     def all_done_up_to(self, serial: int) -> bool:
-        """Whether every batch up to this serial is complete."""
         if not self.incomplete:
             return True
         return next(iter(self.incomplete)) > serial

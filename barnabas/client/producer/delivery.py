@@ -53,7 +53,6 @@ class Delivery:
         cluster.listeners.append(self.wake)
 
     def start(self) -> None:
-        """Binds to the running loop."""
         self.loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
@@ -230,7 +229,6 @@ class Delivery:
         self.wake()
 
     def _deliver(self) -> None:
-        """Completes futures; wakes `progress`."""
         outcomes, self._sender.outcomes = self._sender.outcomes, []
         if not outcomes:
             if self._txn.state in (TransactionPhase.READY, TransactionPhase.PREPARED, TransactionPhase.FATAL_ERROR):

@@ -46,7 +46,6 @@ class DividedRecord:
         self._place = place
 
     def done(self) -> bool:
-        """False: an outcome is set only once."""
         return False
 
     def set_result(self, metadata: RecordMetadata) -> None:

@@ -1,6 +1,5 @@
-"""Kafka's murmur2 hash, which assigns keys to partitions as Java's producer does. Compiled by mypyc if possible
-(setup.py).
-librdkafka's default is CRC32 instead.
+"""Kafka's murmur2 hash, which assigns keys to partitions as Java's producer does (librdkafka's default is CRC32).
+mypyc compiles this module if possible (setup.py).
 """
 
 from __future__ import annotations

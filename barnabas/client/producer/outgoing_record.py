@@ -39,7 +39,6 @@ def _header_value(data: Any) -> bytes | None:
 
 
 def checked_timestamp(timestamp_ms: Any, topic: str) -> int:
-    """Raises SerializationFailed unless an int in range."""
     if type(timestamp_ms) is not int:
         raise SerializationFailed(f"timestamp_ms must be an int, not {timestamp_ms!r}", topic=topic)
     if not 0 <= timestamp_ms < 1 << 63:  # Java's producer refuses negative ones, too

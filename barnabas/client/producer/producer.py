@@ -1,6 +1,4 @@
-"""Producer: public interface over accumulator, sender and transaction state machine.
-Calls only change the cores and wake the delivery, so a cancelled call leaves nothing half done.
-"""
+"""Producer: public interface over accumulator, sender and transaction state machine."""
 
 from __future__ import annotations
 
@@ -413,7 +411,6 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         return await self._prepare()
 
     async def _prepare(self) -> PreparedTransaction:
-        """As `prepare`, also for a transaction with a timeout."""
         return await self._transactions.prepare()
 
     async def complete(self, decided: PreparedTransaction | None) -> bool:
@@ -491,7 +488,6 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
             raise IllegalState("this producer has no transactional_id, so it has no transactions")
 
     def _add_to_transaction(self, queue: PartitionQueue) -> None:
-        """No effect without transactions."""
         txn = self._txn
         if txn.transactional_id is not None:
             txn.check_sendable()

@@ -57,7 +57,6 @@ class TopicRoute:
         return queue
 
     def choose(self, key: bytes | None, size_bytes: int) -> PartitionQueue:
-        """The queue of a record by its key, or of the sticky partition without a key."""
         info = self._metadata.topics.get(self.topic)
         if info is None or not info.partitions:
             raise BufferExhausted("the topic no longer exists", topic=self.topic)

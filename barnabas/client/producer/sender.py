@@ -167,13 +167,11 @@ class Sender:
 
     @property
     def on_wire(self) -> int:
-        """Number of requests in flight."""
         return sum(self._in_flight.values())
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def on_unsent(self, dispatch: Dispatch, now_ms: int) -> None:
-        """The connection rejected the request; no byte was sent."""
         self._done(dispatch)
         for batch in dispatch.batches.values():
             self._mark_returned(batch)
@@ -192,7 +190,6 @@ class Sender:
                 self._fail(queue, batch, error, lost=True)
 
     def on_answer(self, dispatch: Dispatch, response: ProduceResponse | None, now_ms: int) -> None:
-        """Applies the response; None with acks=0."""
         self._done(dispatch)
         if response is None:
             for batch in dispatch.batches.values():
@@ -297,7 +294,6 @@ class Sender:
         return queue.queue[0]
 
     def _mark_sent(self, queue: PartitionQueue, batch: ProducerBatch, node_id: int) -> None:
-        """Marks the batch as in flight; the first time it also gets its sequence."""
         if batch.attempts == 0:
             if self.config.idempotent and not queue.window:
                 self._adopt_identity(queue)
@@ -313,7 +309,6 @@ class Sender:
         queue.on_wire += 1
 
     def _adopt_identity(self, queue: PartitionQueue) -> None:
-        """Takes over the present producer id and epoch for a partition with an empty window."""
         queue.probing = False
         if queue.lost_sequence or (queue.producer_id, queue.epoch) != (self.producer_id, self.epoch):
             queue.producer_id = self.producer_id
@@ -385,7 +380,6 @@ class Sender:
             self._fail(queue, batch, error, lost=True)
 
     def _head(self, queue: PartitionQueue) -> ProducerBatch:
-        """First batch of the window that is not doubtful."""
         if queue.probing:
             for batch in queue.window:
                 if not batch.doubtful:
@@ -416,7 +410,6 @@ class Sender:
         queue.probing = False
 
     def _mark_returned(self, batch: ProducerBatch) -> PartitionQueue:
-        """Marks the batch as not in flight, and returns its queue."""
         queue = self.accumulator.queue(batch.tp)
         batch.on_wire = False
         queue.on_wire -= 1

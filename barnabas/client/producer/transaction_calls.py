@@ -56,7 +56,6 @@ class TransactionCalls:
         return self._txn.prepared
 
     async def complete(self, decided: PreparedTransaction | None, timeout_ms: int) -> bool:
-        """Commits the prepared transaction if it is the decided one, else aborts it; returns whether it committed."""
         if self._txn.prepared is None:
             self._txn.check_usable()
             return False
@@ -67,7 +66,6 @@ class TransactionCalls:
         return False
 
     async def commit(self, timeout_ms: int | None) -> None:
-        """Commits, or waits for an earlier commit. Raises RequestTimedOut."""
         ended_or_ending = self._txn.state in (TransactionPhase.READY, TransactionPhase.COMMITTING)
         if not (self._commit_abandoned and ended_or_ending):
             self._use_present_version()
@@ -85,7 +83,6 @@ class TransactionCalls:
             self._txn.check_sendable()
 
     async def abort(self, timeout_ms: int | None) -> None:
-        """Drops unsent records and aborts. Raises RequestTimedOut."""
         self._use_present_version()
         self._txn.abort()
         self._delivery.wake()
@@ -99,7 +96,6 @@ class TransactionCalls:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: ConsumerGroupMetadata
     ) -> None:
-        """Adds offsets to the open transaction and waits until they are committed in it."""
         job = self._txn.add_offsets(committable(offsets), group)
         self._delivery.wake()
         while not job.done and job.error is None:

@@ -34,7 +34,6 @@ class ProducerIdentity(NamedTuple):
 
 
 def init_producer_id(identity: ProducerIdentity, *, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> Outgoing:
-    """The first InitProducerId, or one that bumps a transactional producer's epoch."""
     transactional = identity.transactional_id is not None
     bump = transactional and identity.producer_id >= 0
     hidden = _TWO_PHASE_VERSION if two_phase or keep_prepared else 0
@@ -114,7 +113,6 @@ def end_transaction(identity: ProducerIdentity, transaction_version: int, *, com
 
 
 def _by_topic(items: Iterable[tuple[TopicPartition, T]]) -> Iterable[tuple[str, list[T]]]:
-    """Items by topic, in the order of first occurrence."""
     topics: dict[str, list[T]] = {}
     for tp, item in items:
         topics.setdefault(tp.topic, []).append(item)

@@ -1,7 +1,4 @@
-"""Transactions: state machine of a transactional producer (KIP-98, KIP-360, KIP-447, KIP-588, KIP-890, KIP-939).
-At most one request is in flight. EndTxn follows the outcomes of all batches and offsets. A cancelled caller changes
-nothing: the transition continues.
-"""
+"""Transactions: state machine of a transactional producer (KIP-98, KIP-360, KIP-447, KIP-588, KIP-890, KIP-939)."""
 
 from __future__ import annotations
 
@@ -108,7 +105,6 @@ class Transactions:
         self._transition(TransactionPhase.INITIALIZING)
 
     def begin(self, version: int) -> None:
-        """Opens a transaction with `version` (1 or 2) of the transaction protocol."""
         self.check_usable()
         if self.state is not TransactionPhase.READY:
             raise IllegalState(
@@ -126,7 +122,6 @@ class Transactions:
             raise ProducerFailed(f"the producer cannot continue; close it: {cause}") from cause
 
     def check_sendable(self) -> None:
-        """Raises unless a transaction is open and accepts records and offsets."""
         self.check_usable()
         if self.state is TransactionPhase.ABORTABLE_ERROR:
             raise TransactionFailed(f"the transaction must be aborted: {self.error}") from self.error
@@ -150,7 +145,6 @@ class Transactions:
     def add_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> OffsetsJob:
-        """The commit of `offsets` becomes part of the open transaction."""
         self.check_sendable()
         job = OffsetsJob(offsets, group)
         if not offsets:
@@ -168,7 +162,6 @@ class Transactions:
         self._transition(TransactionPhase.PREPARING)
 
     def commit(self) -> None:
-        """No effect if it has started."""
         self.check_usable()
         if self.state is TransactionPhase.COMMITTING:
             return
@@ -191,7 +184,6 @@ class Transactions:
     # -- from the sender ----------------------------------------------------------------------------
 
     def on_batch_failed(self, error: KafkaError) -> None:
-        """A batch of the open transaction failed."""
         if self.transactional_id is None:
             return
         if error.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
@@ -223,12 +215,10 @@ class Transactions:
         return None
 
     def on_unsent(self, request: Outgoing) -> None:
-        """The request could not be sent; `next_request` returns it again."""
         if self._outstanding is request:
             self._outstanding = None
 
     def on_failure(self, request: Outgoing, error: KafkaError, now_ms: int) -> None:
-        """No usable response arrived."""
         self._outstanding = None
         if request.step in (Step.ADD_PARTITIONS, Step.ADD_OFFSETS):
             self.started = True  # it may have taken effect: an abort must reach the coordinator
@@ -248,7 +238,6 @@ class Transactions:
             self.fail(error)
 
     def on_answer(self, request: Outgoing, response: object, now_ms: int) -> None:
-        """Applies the response to the request in flight."""
         self._outstanding = None
         self._not_before_ms = 0
         if self.state is TransactionPhase.FATAL_ERROR:

@@ -1,7 +1,6 @@
 """Unretrieved record failures: `flush` and `stop` raise them, so that none is lost silently.
-
 asyncio marks in its futures (`_callbacks`, `_log_traceback`) whether a caller waits or has read the exception; a test
-checks that. Reading them costs nothing for written records; a custom future class would cost each record something.
+checks that. Reading them costs nothing for written records, unlike a custom future class.
 """
 
 from __future__ import annotations
@@ -65,11 +64,9 @@ class UnretrievedErrors:
         return SendFailed(count, errors) if errors else None
 
     def clear(self) -> None:
-        """Drops all: they were reported in another way."""
         self.take()
 
     def _decide(self) -> None:
-        """Counts the unretrieved records of the oldest batch."""
         error, futures = self._held.popleft()
         self._held_count -= len(futures)
         left = 0

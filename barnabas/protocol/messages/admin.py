@@ -1,9 +1,5 @@
-"""Administration of topics, records, configurations, leaders and features.
-
-CreateTopics 2-7 (4: defaults by -1, KIP-464; 7: topic id), DeleteTopics 1-6 (6: by id), CreatePartitions 0-3,
-DeleteRecords 0-2, DescribeConfigs 1-4, IncrementalAlterConfigs 0-1 (KIP-339), AlterConfigs 0-2, DescribeLogDirs 1-5 (4:
-sizes of volumes, KIP-827; 5: cordoned directories), ElectLeaders 0-2 (1: unclean ones, KIP-460), UpdateFeatures 0-2
-(KIP-584; 2: all or none).
+"""Administration of topics, records, configurations, leaders and features (KIP-339, KIP-460, KIP-464, KIP-584,
+KIP-827).
 """
 
 from __future__ import annotations

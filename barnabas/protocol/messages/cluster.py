@@ -1,9 +1,4 @@
-"""Messages between brokers and the active controller: registrations, in-sync replicas, blocks of producer ids, directories.
-
-AlterPartition 2-3 (2: topic ids, KIP-841; 3: broker epochs, KIP-903), BrokerRegistration 0-4 (2: directories, KIP-858; 3: the
-epoch before a clean stop, KIP-966; 4: features from level 0), BrokerHeartbeat 0-2 (1: offline directories; 2: cordoned ones),
-UnregisterBroker 0, AllocateProducerIds 0, ControllerRegistration 0 (KIP-919), AssignReplicasToDirs 0 (KIP-858).
-"""
+"""Messages between brokers and the active controller (KIP-841, KIP-858, KIP-903, KIP-919, KIP-966)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Consumer groups of the protocol in which the coordinator assigns (KIP-848).
-
-ConsumerGroupHeartbeat 0-1 (1: members choose their own id, KIP-1082, and may subscribe by a regular expression),
-ConsumerGroupDescribe 0-1 (1: the protocol that a member uses, KIP-1099).
-"""
+"""Consumer groups whose coordinator assigns (KIP-848, KIP-1082, KIP-1099)."""
 
 from __future__ import annotations
 

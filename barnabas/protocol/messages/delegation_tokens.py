@@ -1,6 +1,4 @@
-"""Delegation tokens (KIP-48, KIP-373): CreateDelegationToken 1-3, RenewDelegationToken 1-2, ExpireDelegationToken 1-2,
-DescribeDelegationToken 1-3.
-"""
+"""Delegation tokens (KIP-48, KIP-373)."""
 
 from __future__ import annotations
 

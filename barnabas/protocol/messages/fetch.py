@@ -1,8 +1,6 @@
-"""Fetch 4-18, of consumers, followers and Raft voters.
-
-Version 7 has sessions (KIP-227), 9 leader epochs (KIP-320), 11 racks (KIP-392), 12 divergence (KIP-595), 13 topic ids
-(KIP-516), 15 the replica's state (KIP-903), 16 new leaders (KIP-951), 17 directory ids (KIP-853), 18 the follower's high
-watermark (KIP-1166).
+"""Fetch of consumers, followers and Raft voters.
+KIP-227 sessions, 320 leader epochs, 392 racks, 516 topic ids, 595 divergence, 853 directory ids, 903 replica state, 951
+new leaders, 1166 the follower's high watermark.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""Classic consumer groups, their offsets, and coordinator discovery.
-
-FindCoordinator 0-6 (4: many keys, KIP-699), JoinGroup 0-9 (4: MEMBER_ID_REQUIRED, KIP-394; 5: static members, KIP-345),
-SyncGroup 0-5 (5: protocol checked, KIP-559), Heartbeat 0-4, LeaveGroup 0-5 (3: many members), DescribeGroups 0-6,
-ListGroups 0-5, DeleteGroups 0-2, OffsetCommit 2-10 and OffsetFetch 1-10 (10: topic ids, KIP-848), OffsetDelete 0
-(KIP-496). Also the members' data in JoinGroup and SyncGroup, after a two-byte version.
+"""Classic consumer groups, their offsets, and coordinator discovery (KIP-345, KIP-394, KIP-496, KIP-559, KIP-699).
+Also the members' data in JoinGroup and SyncGroup, after a two-byte version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Records of internal topics and control records, in Kafka's layout.
-
-Keys have the number of their type before them, values their version (`encode_versioned`). Control records of Raft logs
-have no prefix, but their version as a field.
+Keys have the number of their type before them, values their version; Raft's control records have it as a field.
 """
 
 from __future__ import annotations

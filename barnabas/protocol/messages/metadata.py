@@ -1,6 +1,4 @@
-"""Discovery: ApiVersions 0-4 (KIP-35, KIP-511, KIP-584), Metadata 0-13 (KIP-516), DescribeCluster 0-2 (KIP-700),
-DescribeTopicPartitions 0 (KIP-966).
-"""
+"""Discovery of versions, brokers and topics (KIP-35, KIP-511, KIP-516, KIP-584, KIP-700, KIP-966)."""
 
 from __future__ import annotations
 

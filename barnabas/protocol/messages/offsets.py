@@ -1,7 +1,6 @@
-"""Offsets of a partition: by time (ListOffsets 1-11) and by leader epoch (OffsetForLeaderEpoch 2-4).
-
-ListOffsets takes a timestamp, or one of: -1 latest, -2 earliest, -3 max timestamp (from 7, KIP-734), -4 earliest local (8),
--5 last tiered (9), -6 earliest not yet uploaded (11). Version 2 has isolation levels, 4 leader epochs (KIP-320), 10 a time-out.
+"""Offsets of a partition: by time (ListOffsets) and by leader epoch (OffsetForLeaderEpoch, KIP-320).
+ListOffsets takes a timestamp, or -1 latest, -2 earliest, -3 max timestamp (KIP-734), -4 earliest local, -5 last tiered,
+-6 earliest not yet uploaded.
 """
 
 from __future__ import annotations

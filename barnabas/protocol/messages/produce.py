@@ -1,7 +1,4 @@
-"""Produce 3-13 (8: rejected records, KIP-467; 10: new leader, KIP-951; 12: adds to the transaction, KIP-890; 13: topic
-ids).
-Versions 0-2 are advertised (KAFKA-18659) but not served.
-"""
+"""Produce (KIP-467 rejected records, KIP-951 new leader, KIP-890 adds to the transaction, KIP-516 topic ids)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Metadata quorum: Raft over `__cluster_metadata`, the only topic of these messages; Fetch replicates the log.
-
-Vote 0-2 (1: directory ids, KIP-853; 2: pre-vote, KIP-996), BeginQuorumEpoch 0-1 and EndQuorumEpoch 0-1 (1: directory
-ids and endpoints), DescribeQuorum 0-2 (1: times of fetches, KIP-836; 2: nodes), FetchSnapshot 0-1 (KIP-630; 1:
-directory id).
+"""Metadata quorum: Raft over `__cluster_metadata`, the only topic of these messages (KIP-630, KIP-836, KIP-853,
+KIP-996).
 """
 
 from __future__ import annotations

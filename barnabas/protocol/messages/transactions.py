@@ -1,9 +1,6 @@
 """Transactions: producers to coordinator, coordinator to partition leaders, and tools.
-
-InitProducerId 0-6 (3: KIP-360; 6: KIP-939), AddPartitionsToTxn 0-5 (4-5: between brokers, many transactions), AddOffsetsToTxn
-0-4, EndTxn 0-5 (5: new epoch in the answer, KIP-890), WriteTxnMarkers 1-2 (2: transaction version, KIP-1228), TxnOffsetCommit
-0-5 (3: group metadata, KIP-447; 5: adds the group to the transaction, KIP-890), DescribeTransactions 0, ListTransactions
-0-2 (KIP-664; 1: duration, KIP-994; 2: pattern, KIP-1152), DescribeProducers 0 (KIP-664).
+KIP-360 and KIP-939 (InitProducerId), KIP-447 (group metadata), KIP-664 (tools), KIP-890 (protocol 2), KIP-994,
+KIP-1152, KIP-1228.
 """
 
 from __future__ import annotations
