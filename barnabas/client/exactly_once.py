@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from barnabas.client.arguments import checked
 from barnabas.client.errors import IllegalState, KafkaError, RequestTimedOut
 from barnabas.client.types import (
     HeadersToSend,
@@ -56,7 +55,6 @@ class CopyProgress:
     aborted: int = 0  # transactions
 
 
-@checked
 async def exactly_once(
     consumer: Consumer[ReadKeyT, ReadValueT],
     producer: Producer[SentKeyT, SentValueT],

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Iterable
 
+from barnabas.client.committable import checked_partition
 from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.errors import IllegalState, KafkaError, check_topic_name, error_for
 from barnabas.client.group.choice import GroupChoice
@@ -136,7 +137,7 @@ class Subscription:
         """Assigns partitions by hand. Raises as `Consumer.assign`."""
         if self.active:
             raise IllegalState("topics are subscribed to; unsubscribe() first")
-        wanted = [TopicPartition(*tp) for tp in partitions]
+        wanted = [checked_partition(tp) for tp in partitions]
         for tp in wanted:
             check_topic_name(tp.topic)
         self.chosen = True
