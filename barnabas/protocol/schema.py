@@ -8,8 +8,8 @@
         group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
 
 Classes have slots, keyword construction, equality by value, and a default for every field, so `HeartbeatRequest()` works. A
-declaration gives the plain `construct` struct (`construct_of`) and, on first use, straight-line Python for each (message, version)
-and direction (`codegen`). A declaration is cheap: it generates no code and does not import `construct`.
+declaration gives, on first use, straight-line Python for each (message, version) and direction (`codegen`); before that it
+generates no code.
 
 A field that a version does not have is not sent, whatever its value, and has its default after decoding. Unknown tagged
 fields are skipped. Bytes after the last field are ignored, as in Kafka.
@@ -410,13 +410,6 @@ def codec(cls: type[T], version: int) -> Codec[T]:
         flexible(cls, version)
         made = _CODECS[cls, version] = _Codec(cls, version)
     return made
-
-
-def construct_of(cls: type, version: int) -> Any:
-    """The plain `construct` struct of one (message, version): the readable reference for tests of generated code."""
-    from barnabas.protocol import construct_view  # construct takes 0.1 s to import and serves no request
-
-    return construct_view.struct_of(cls, version)
 
 
 def encode_versioned(rec: Any, version: int) -> bytes:

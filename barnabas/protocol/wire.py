@@ -1,8 +1,8 @@
 """Wire types and fields: the elements of message declarations.
 
 A `Wire` describes the encoding of one value. A `Field` adds the versions in which it exists, may be null, or is tagged
-(KIP-482). `Array` has elements of wire types or declared structs. `codegen` and `construct_view` decide for each version whether
-lengths are compact (flexible versions); both use `present()` and `tagged()`.
+(KIP-482). `Array` has elements of wire types or declared structs. `codegen` decides for each version whether
+lengths are compact (flexible versions).
 
 Every struct class has its fields, in wire order, in `FIELDS`.
 """

@@ -1,7 +1,7 @@
 """A declaration as a plain `construct` struct: the readable reference for tests of generated codecs.
 
 Parses to and builds from plain containers: structs as dicts, arrays as lists, tagged fields among the others (their default
-if not sent). `plain` converts a message to that form. No request uses this module.
+if not sent). `plain` converts a message to that form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIXED: dict[str, Any] = {
 }
 
 
-def struct_of(cls: type, version: int) -> Any:
+def construct_of(cls: type, version: int) -> Any:
     """The `construct` struct of one message and version.
 
     Raises:
