@@ -1,7 +1,8 @@
 """Regular expressions of clients, matched in linear time: the part of RE2's syntax that is useful for names.
 
 Python's own matcher backtracks: a pattern of ten characters can block it, and with it the whole broker, without end. This is
-Thompson's construction with a cache of reached state sets (a lazy DFA), as in RE2.
+Thompson's construction with a cache of reached state sets (a lazy DFA), as in RE2. `google-re2` has no wheels for musl (Alpine), where
+every other dependency of a broker has them.
 
 Known: literals, `.`, classes with ranges, negation and POSIX names, \\d \\w \\s and their opposites, \\Q…\\E, groups of every kind,
 alternation, the repetitions * + ? {n} {n,} {n,m} and their lazy forms, ^ $ \\A \\z, the flags i and s.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
+from typing import SupportsIndex
 
 from barnabas.client.errors import IllegalState
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -14,14 +16,16 @@ def committable(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> di
     """The offsets with metadata. Raises IllegalState unless keys are partitions and values offsets from 0 on."""
     found = {}
     for key, at in offsets.items():
-        partition = _partition(key)
-        committed = OffsetAndMetadata(at) if isinstance(at, int) else at
-        if not isinstance(committed, OffsetAndMetadata) or not isinstance(committed.offset, int):
+        partition = checked_partition(key)
+        committed = at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
+        try:
+            committed = committed._replace(offset=operator.index(committed.offset))
+        except TypeError:
             raise IllegalState(
                 f"an offset must be an int or an OffsetAndMetadata, not {at!r}",
                 topic=partition.topic,
                 partition=partition.partition,
-            )
+            ) from None
         if not 0 <= committed.offset <= INT64_MAX:
             raise IllegalState(
                 f"offset {committed.offset} must be from 0 to {INT64_MAX}",
@@ -44,7 +48,7 @@ def group_of(metadata: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
 def searchable(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
     """Raises IllegalState for a negative time: in Kafka these mean the earliest offset, the latest, and others."""
     for key, timestamp_ms in timestamps.items():
-        partition = _partition(key)
+        partition = checked_partition(key)
         if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= INT64_MAX:
             raise IllegalState(
                 f"timestamp {timestamp_ms!r} must be an int from 0 to {INT64_MAX}",
@@ -54,8 +58,9 @@ def searchable(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartiti
     return timestamps
 
 
-def _partition(key: object) -> TopicPartition:
+def checked_partition(key: object) -> TopicPartition:
+    """The partition that a pair of topic and number names; the number may be of another library (NumPy)."""
     match key:
-        case (str(topic), int(partition)):
-            return TopicPartition(topic, partition)
+        case (str(topic), SupportsIndex() as partition):
+            return TopicPartition(topic, operator.index(partition))
     raise IllegalState(f"a partition must be a TopicPartition, not {key!r}")

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from barnabas.client.arguments import checked
 from barnabas.client.errors import IllegalState, KafkaError, RequestTimedOut
 from barnabas.client.types import (
     HeadersToSend,
@@ -49,7 +48,6 @@ class CopyProgress:
     aborted: int = 0  # transactions
 
 
-@checked
 async def exactly_once(
     consumer: Consumer[ReadKeyT, ReadValueT],
     producer: Producer[SentKeyT, SentValueT],

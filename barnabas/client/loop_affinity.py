@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import warnings
-from typing import Any, NoReturn, SupportsIndex
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, NoReturn, SupportsIndex, TypeVar
 
 from barnabas.client.errors import IllegalState
 
 log = logging.getLogger("barnabas.client")
+
+_ENDS: Final = ("close", "stop")  # end a client whose loop is closed, too
 
 
 class HomeLoop:
@@ -82,3 +87,55 @@ class LoopBound:
 
 def _one(kind: str) -> str:
     return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+
+
+T = TypeVar("T", bound=type[LoopBound])
+
+
+def bound_to_loop(*but: str) -> Callable[[T], T]:
+    """Decorates a client: its public methods, also inherited ones, raise IllegalState on another event loop than that of its start,
+    and for a str in place of a list, which would stand for the list of its characters. Those in `but` check for themselves."""
+
+    def decorate(kind: T) -> T:
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            if name not in but and not name.startswith("_"):
+                setattr(kind, name, _bound(method, f"{kind.__name__}.{name}", anywhere=name in _ENDS))
+        kind.__init__.__qualname__ = (
+            f"{kind.__name__}.__init__"  # in Python's own errors, also if a base class defines it
+        )
+        return kind
+
+    return decorate
+
+
+def _bound(method: Callable[..., Any], call: str, *, anywhere: bool) -> Callable[..., Any]:
+    code = method.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    lists = [
+        (place, name)
+        for place, name in enumerate(names)
+        if str(method.__annotations__.get(name)).startswith(("Iterable[", "Sequence["))
+    ]
+
+    def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not anywhere:
+            args[0]._home.check(call)
+        for place, name in lists:
+            if isinstance(args[place] if place < len(args) else kwargs.get(name), str):
+                raise IllegalState(f"{call}: {name} must be a list, not a str")
+
+    if not inspect.iscoroutinefunction(method):
+
+        @wraps(method)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            check(args, kwargs)
+            return method(*args, **kwargs)
+
+        return plain
+
+    @wraps(method)
+    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        check(args, kwargs)
+        return await method(*args, **kwargs)
+
+    return coroutine

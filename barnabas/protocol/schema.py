@@ -386,12 +386,6 @@ def codec(cls: type[T], version: int) -> Codec[T]:
     return made
 
 
-def construct_of(cls: type, version: int) -> Any:
-    from barnabas.protocol import construct_view  # construct takes 0.1 s to import and serves no request
-
-    return construct_view.struct_of(cls, version)
-
-
 def encode_versioned(rec: Any, version: int) -> bytes:
     """Encodes an internal topic's record after its two-byte prefix. Errors as in `encode`."""
     prefix: int | None = rec.PREFIX

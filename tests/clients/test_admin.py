@@ -180,7 +180,7 @@ async def test_quotas_of_clients(admin: Admin, name: str) -> None:
     assert await admin.describe_client_quotas({"client-id": None, "user": f"{name}-none"}) == []
     with pytest.raises(KafkaError, match="Quota producer_byte_rate must be greater than 0"):
         await admin.alter_client_quotas({"user": name}, {"producer_byte_rate": 0}, validate_only=True)
-    with pytest.raises(IllegalState, match="each key of entity must be one of"):
+    with pytest.raises(KafkaError, match="group"):
         await admin.describe_client_quotas({"group": name})  # type: ignore[dict-item]
     await admin.alter_client_quotas({"user": name, "client-id": None}, {"producer_byte_rate": None})
     await admin.alter_client_quotas({"user": name}, {"consumer_byte_rate": None})
@@ -209,7 +209,7 @@ async def test_users_have_scram_credentials(admin: Admin, name: str) -> None:
     with pytest.raises(KafkaError, match="Too few iterations") as refused:
         await admin.set_scram_password(name, "secret", iterations=10)
     assert refused.value.code is ErrorCode.UNACCEPTABLE_CREDENTIAL
-    with pytest.raises(IllegalState, match="mechanism must be one of"):
+    with pytest.raises(IllegalState, match="mechanism 'PLAIN' is not one of"):
         await admin.delete_scram_credential(name, "PLAIN")  # type: ignore[arg-type]
     with pytest.raises(IllegalState, match="the password is empty"):
         await admin.set_scram_password(name, "")

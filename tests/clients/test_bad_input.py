@@ -3,7 +3,6 @@ record is dropped unseen.
 
 Addresses that are none or belong to something else (HTTP, TLS, silence, a listener that demands authentication), topics and
 partitions that are not there, callables that raise, partitions that were lost, clients that are closed, tasks that share a transaction.
-Arguments of the wrong type: `test_misuse_says_what_would_be_right` in test_bundled_client.py.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from barnabas.runtime.tls import (
     own_certificates,
     server_context,
 )
-from barnabas.runtime.tls_store_process import stores_beside
 from barnabas.runtime.tls_stores import TlsError
 from barnabas.work import Steps, Work
 
@@ -192,7 +191,7 @@ class NodeTls:
         def read() -> None:
             for name, settings in wanted.items():
                 try:
-                    found[name] = self._made(name, settings, stores_beside(settings))
+                    found[name] = self._made(name, settings, settings.stores())
                 except TlsError as error:
                     found[name] = error.with_traceback(None)
 

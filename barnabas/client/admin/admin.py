@@ -12,10 +12,10 @@ from barnabas.client.admin.reassignments import ReassignmentAdmin
 from barnabas.client.admin.scram_users import ScramUserAdmin
 from barnabas.client.admin.topics import TopicAdmin
 from barnabas.client.admin.transactions import TransactionAdmin
-from barnabas.client.arguments import checks_calls
+from barnabas.client.loop_affinity import bound_to_loop
 
 
-@checks_calls()
+@bound_to_loop()
 class Admin(
     ClusterAdmin,
     TopicAdmin,

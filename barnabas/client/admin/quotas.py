@@ -40,8 +40,7 @@ class QuotaAdmin(AdminRequests):
             strict: only entities without other types.
 
         Raises:
-            IllegalState: a type is unknown.
-            KafkaError: the filter is invalid (INVALID_REQUEST): an ip cannot be combined with other types.
+            KafkaError: the filter is invalid (INVALID_REQUEST): a type is unknown, or an ip is combined with other types.
         """
         request = DescribeClientQuotasRequest(
             components=[_component(kind, name) for kind, name in (entity or {}).items()], strict=strict
@@ -76,7 +75,6 @@ class QuotaAdmin(AdminRequests):
             validate_only: checks without changes.
 
         Raises:
-            IllegalState: a type is unknown.
             KafkaError: the entity, a name or a value is invalid (INVALID_REQUEST). Nothing has changed then.
         """
         entry = QuotaAlteration(

@@ -64,7 +64,7 @@ class ScramUserAdmin(AdminRequests):
             IllegalState: the mechanism is unknown, or the password is empty.
             KafkaError: the number of iterations is rejected (UNACCEPTABLE_CREDENTIAL).
         """
-        number, function = _MECHANISMS[mechanism]
+        number, function = _mechanism(mechanism)
         if not password:
             raise IllegalState("the password is empty")
         if not 1 <= iterations <= 2**31 - 1:
@@ -89,9 +89,15 @@ class ScramUserAdmin(AdminRequests):
             IllegalState: the mechanism is unknown.
             KafkaError: the user has no such credential (RESOURCE_NOT_FOUND).
         """
-        deletion = ScramCredentialDeletion(name=user, mechanism=_MECHANISMS[mechanism][0])
+        deletion = ScramCredentialDeletion(name=user, mechanism=_mechanism(mechanism)[0])
         request = AlterUserScramCredentialsRequest(deletions=[deletion])
         await self._retried(lambda _: request, lambda answer: answer.results[0], timeout_ms=timeout_ms)
 
 
 _SALTED_MAX: Final = 20_000  # iterations that are computed; brokers refuse more than 16,384
+
+
+def _mechanism(name: str) -> tuple[int, str]:
+    if name not in _MECHANISMS:
+        raise IllegalState(f"mechanism {name!r} is not one of {', '.join(_MECHANISMS)}")
+    return _MECHANISMS[name]

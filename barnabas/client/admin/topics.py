@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
+from typing import get_args
 
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import NewTopic
@@ -181,6 +182,10 @@ class TopicAdmin(AdminRequests):
         if unknown:
             raise IllegalState(
                 f"Admin.list_offsets: {unknown[0]!r} is neither a timestamp nor one of {', '.join(_TIMES)}"
+            )
+        if isolation_level not in get_args(IsolationLevel):
+            raise IllegalState(
+                f"Admin.list_offsets: isolation_level={isolation_level!r} is not one of {get_args(IsolationLevel)}"
             )
         await self._connected()
         wanted = {TopicPartition(*tp): _TIMES[t] if isinstance(t, str) else t for tp, t in partitions.items()}

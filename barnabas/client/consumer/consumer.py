@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
-from barnabas.client.arguments import checks_calls
 from barnabas.client.consumer.assembly import assemble_consumer
 from barnabas.client.consumer.config import ConsumerConfig
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
 from barnabas.client.errors import ClientClosed, IllegalState
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.group import RebalanceListener
-from barnabas.client.loop_affinity import LoopBound
+from barnabas.client.loop_affinity import LoopBound, bound_to_loop
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.types import (
@@ -38,7 +37,7 @@ _NEVER_MS = 2**63 - 1
 _AGAIN_MS = 100  # a poll that waits looks again at most ten times a second, however short its settings are
 
 
-@checks_calls()
+@bound_to_loop()
 class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
     """Reads records of topics, as a member of a group or by explicit assignment.
 
@@ -262,6 +261,8 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
         limit = self._max_poll_records if max_records is None else max_records
+        if max_records is not None and max_records < 1:
+            raise IllegalState(f"max_records={max_records} must be 1 or more")
         first = True
         while True:
             self._begin_poll()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.client.committable import searchable
+from barnabas.client.committable import checked_partition, committable, searchable
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
 from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.consumer.reader import Reader
@@ -24,11 +24,10 @@ class Positions:
         self._reader = reader
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        if at.offset < 0:
-            raise IllegalState(f"offset {at.offset} is negative; use seek_to_beginning or seek_to_end")
+        """Moves the position of a partition."""
         self._state(partition)
-        self._fetcher.seek(TopicPartition(*partition), at.offset, epoch=at.leader_epoch)
+        for tp, at in committable({partition: offset}).items():
+            self._fetcher.seek(tp, at.offset, epoch=at.leader_epoch)
         self._reader.wake()
 
     def seek_by(self, reset: str, partitions: Iterable[TopicPartition]) -> None:
@@ -102,7 +101,7 @@ class Positions:
         return {tp: found[tp].offset for tp in wanted}
 
     def _state(self, partition: TopicPartition) -> PartitionState:
-        state = self._fetcher.partitions.get(TopicPartition(*partition))
+        state = self._fetcher.partitions.get(checked_partition(partition))
         if state is None:
             raise IllegalState(
                 "the partition is not assigned to this consumer", topic=partition[0], partition=partition[1]

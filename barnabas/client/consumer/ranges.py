@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-from barnabas.client.arguments import checked
 from barnabas.client.consumer.fetch_session import VERSION_BY_NAME_MAX, VERSION_MAX
 from barnabas.client.consumer.read_committed import AbortedFilter, is_delivered
 from barnabas.client.errors import (
@@ -131,7 +130,6 @@ class RangeReader:
         stall_timeout_ms: the reader fails if no records arrive for this time.
     """
 
-    @checked
     def __init__(
         self,
         cluster: NetworkClient,

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable
 
+from barnabas.client.committable import checked_partition
 from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.errors import IllegalState, KafkaError, check_topic_name, error_for
 from barnabas.client.group.choice import GroupChoice
@@ -124,7 +125,7 @@ class Subscription:
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         if self.active:
             raise IllegalState("topics are subscribed to; unsubscribe() first")
-        wanted = [TopicPartition(*tp) for tp in partitions]
+        wanted = [checked_partition(tp) for tp in partitions]
         for tp in wanted:
             check_topic_name(tp.topic)
         self.chosen = True

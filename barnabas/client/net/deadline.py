@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Final
 
 from barnabas.client.errors import KafkaError, RequestTimedOut, UnknownTopicOrPartition
@@ -20,7 +21,9 @@ class Deadline:
         self._backoff = Backoff(cluster.retry_backoff_ms, cluster.rng)
         self._refusal: KafkaError | None = None  # the last error that a broker has sent
         self._missing_since_ms: int | None = None
-        self._at_ms = cluster.clock.monotonic_ms() + (cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
+        self._at_ms = cluster.clock.monotonic_ms() + math.ceil(
+            cluster.request_timeout_ms if timeout_ms is None else timeout_ms
+        )
 
     @property
     def left_ms(self) -> int:

@@ -10,10 +10,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
-from barnabas.client.arguments import checks_calls
 from barnabas.client.committable import group_of
 from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, SerializationFailed
-from barnabas.client.loop_affinity import LoopBound
+from barnabas.client.loop_affinity import LoopBound, bound_to_loop
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.producer.assembly import assemble_producer
@@ -49,7 +48,7 @@ _running_loop = asyncio.get_running_loop  # called for every record
 _BARE_RECORD_SIZE_MAX = record_size_max(None, None, ())
 
 
-@checks_calls("send", "send_and_wait")
+@bound_to_loop("send", "send_and_wait")
 class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
     """Sends records to Kafka topics; idempotent by default, transactional with a `transactional_id`.
 

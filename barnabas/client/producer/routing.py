@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
-from barnabas.client.arguments import as_int
 from barnabas.client.errors import BufferExhausted, ClientClosed, IllegalState, InvalidTopic, error_for
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.failures import check_login
@@ -38,10 +38,10 @@ class TopicRoute:
     def queue(self, partition: int) -> PartitionQueue:
         """Raises KafkaError (UNKNOWN_TOPIC_OR_PARTITION)."""
         if type(partition) is not int:
-            number = as_int(partition)
-            if number is None:
-                raise IllegalState(f"a partition must be an int, not {partition!r}", topic=self.topic)
-            partition = number
+            try:
+                partition = operator.index(partition)  # of another library (NumPy)
+            except TypeError:
+                raise IllegalState(f"a partition must be an int, not {partition!r}", topic=self.topic) from None
         found = self._queues.get(partition)
         if found is not None:
             return found

@@ -68,7 +68,7 @@ class ForeignModules:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
-        for name in (*sys.stdlib_module_names, "barnabas", "construct", "crc32c", "cramjam", "h11", "rich", "uvloop"):
+        for name in (*sys.stdlib_module_names, "barnabas", "crc32c", "cramjam", "h11", "rich", "uvloop"):
             (folder / f"{name}.py").write_text("open(__file__ + '.imported', 'w').close()\n")
 
     def imported(self) -> list[str]:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from socket import create_server
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -209,3 +210,23 @@ def test_the_peer_sees_the_end_of_a_connection_whose_loop_is_closed() -> None:
                 gc.collect()
             accepted.settimeout(60)
             assert accepted.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Admin().delete_topics("orders"),
+        lambda: Admin().describe_configs(topic="orders", names="retention.ms"),
+    ],
+)
+def test_a_str_is_no_list_of_its_characters(call: Callable[[], Any]) -> None:
+    async def called() -> None:
+        await call()
+
+    with pytest.raises(IllegalState, match=r"(topics|names) must be a list, not a str"):
+        asyncio.run(called())
+
+
+def test_a_mock_of_a_client_has_coroutines() -> None:
+    assert inspect.iscoroutinefunction(create_autospec(Consumer).commit)
+    assert not inspect.iscoroutinefunction(Consumer.seek)

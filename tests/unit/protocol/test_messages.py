@@ -22,7 +22,6 @@ from kio.index import load_entity_schema, load_request_schema, load_response_sch
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from barnabas.protocol.construct_view import plain
 from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from barnabas.protocol.messages.internal import (
     EndTxnMarker,
@@ -35,7 +34,6 @@ from barnabas.protocol.registry import API
 from barnabas.protocol.schema import (
     Struct,
     codec,
-    construct_of,
     decode,
     decode_beginning,
     decode_versioned,
@@ -59,6 +57,7 @@ from barnabas.protocol.wire import (
     present,
     tagged,
 )
+from tests.support.construct_view import construct_of, plain
 from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

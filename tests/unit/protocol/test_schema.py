@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import struct as layout
-import subprocess
-import sys
 import tracemalloc
 from typing import Any
 
@@ -47,7 +45,6 @@ from barnabas.protocol.primitives import encode_uvarint
 from barnabas.protocol.schema import (
     Message,
     codec,
-    construct_of,
     decode,
     decode_in_slices,
     decode_versioned,
@@ -149,7 +146,6 @@ def test_a_field_moves_nests_and_leaves_with_the_version() -> None:
     )
     for version in range(3):
         seen = decode(Sample, encode(full, version), version)
-        assert construct_of(Sample, version).build_stream is not None
         assert encode(seen, version) == encode(full, version)
     assert decode(Sample, encode(full, 0), 0).points == []
     assert decode(Sample, encode(full, 2), 2).label == "unnamed"
@@ -163,15 +159,6 @@ def test_error_codes_encode_as_numbers() -> None:
 
 def test_codecs_are_made_once() -> None:
     assert ProduceRequest._DECODERS[9] is ProduceRequest._DECODERS[9]  # type: ignore[attr-defined]  # the engine's own
-
-
-def test_declaring_and_coding_do_not_import_construct() -> None:
-    script = (
-        "import sys; from barnabas.protocol.messages.produce import ProduceRequest; "
-        "from barnabas.protocol.schema import decode, encode; "
-        "decode(ProduceRequest, encode(ProduceRequest(), 9), 9); sys.exit('construct' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 # --- records: views in, references out
@@ -413,7 +400,6 @@ def test_versions_that_are_not_declared_are_our_own_error(version: int) -> None:
         lambda: encode(ProduceRequest(), version),
         lambda: encode_parts(ProduceRequest(), version),
         lambda: codec(ProduceRequest, version),
-        lambda: construct_of(ProduceRequest, version),
     ):
         with pytest.raises(LocalProtocolError, match="has versions 3-13"):
             attempt()

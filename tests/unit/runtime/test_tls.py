@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from barnabas.broker.config.der import validity
 from barnabas.runtime.tls import TlsSettings, check_ciphers, client_context, own_certificates, server_context
-from barnabas.runtime.tls_store_process import stores_beside
 from barnabas.runtime.tls_stores import TlsError
 from tests.support.security.certificates import CertificateAuthority
 
@@ -201,22 +200,3 @@ def test_java_names_of_suites_are_known() -> None:
     assert check_ciphers(tuple(known.split())) is None
     for wrong in ("ALL", "DEFAULT@SECLEVEL=0", "-ALL", "RC4"):
         assert check_ciphers((wrong,)) is not None
-
-
-@pytest.mark.parametrize("store", ["PEM", "encrypted PEM", "PKCS12"])
-def test_stores_are_the_same_if_a_process_opens_them(ca: CertificateAuthority, store: str) -> None:
-    identity = ca.issue("opened", password="planted-9" if store == "encrypted PEM" else None)
-    keys = identity.inline() if store != "PKCS12" else {"ssl.keystore.location": str(identity.pkcs12)}
-    keys |= {"ssl.keystore.password": "changeit"} if store == "PKCS12" else {}
-    values = settings(keys | ca.truststore())
-    assert stores_beside(values) == values.stores()
-
-
-def test_a_store_whose_password_takes_too_long_is_refused(ca: CertificateAuthority) -> None:
-    """Its process is killed: such a PKCS12 store would stop the event loop for as long as it wants."""
-    keys = {"ssl.keystore.location": str(ca.issue("slow").pkcs12), "ssl.keystore.password": "changeit"}
-    with pytest.raises(TlsError, match=r"clients\.ssl stores could not be opened in 0\.001 s: .*fewer iterations"):
-        stores_beside(settings(keys), opening_s_max=0.001)
-    with pytest.raises(TlsError, match=r"password is wrong") as refused:
-        stores_beside(settings(keys | {"ssl.keystore.password": "planted-2"}))
-    assert "planted" not in str(refused.value)

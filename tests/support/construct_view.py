@@ -22,8 +22,12 @@ _FIXED: dict[str, Any] = {
 }
 
 
-def struct_of(cls: type, version: int) -> Any:
-    """Structs as dicts, arrays as lists, tagged fields in line. Raises LocalProtocolError for an unknown version."""
+def construct_of(cls: type, version: int) -> Any:
+    """The `construct` struct of one message and version.
+
+    Raises:
+        LocalProtocolError: the message has no such version.
+    """
     return _struct(cls, version, is_flexible(cls, version))
 
 
