@@ -42,16 +42,6 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
             ),
         ),
         (
-            "demo",
-            "demo:demo",
-            "Show an exactly-once copy through crashes of brokers and of its worker.",
-            (
-                "`barnabas demo`",
-                "`barnabas demo --input lines.csv --rows 10000`",
-                "`barnabas demo --spark --report flights.html` joins a year of flights with the weather on Spark, through kills.",
-            ),
-        ),
-        (
             "certificates",
             "certificates:certificates",
             "Make a certificate authority and certificates.",
