@@ -13,7 +13,6 @@ from typing import Any, get_args
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, Token, UnusedCliTokensError, convert
 
 from barnabas import __version__
-from barnabas.cli.option import apply_flat
 
 # heading → commands: name, function, help text, examples (command groups have examples of their own)
 _COMMANDS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
@@ -181,8 +180,6 @@ for _place, (_heading, _commands) in enumerate(_COMMANDS.items()):
         app.command(f"barnabas.cli.{_target}", name=_name, help=_help, group=_group, sort_key=_number, **_more)
 _group = Group("Options", sort_key=len(_COMMANDS))
 app["--help"].group = app["--version"].group = _group
-
-apply_flat()
 
 
 def called(arguments: list[str]) -> object:
