@@ -39,10 +39,10 @@ $(VENV)/.pipeline: $(VENV)/.core # Spark and a Java for it, about 860 MB
 	@touch $@
 
 demo: $(VENV)/.flights ## the main job: an exactly-once copy of 336,776 flights on three brokers, through four kills
-	$(BIN)/barnabas demo
+	$(BIN)/python -m examples.demo
 
 demo-spark: $(VENV)/.pipeline $(VENV)/.flights ## flights and weather through Spark, exactly once, through kills; a page of results
-	$(BIN)/barnabas demo --spark
+	$(BIN)/python -m examples.demo --spark
 
 test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.pipeline ## the whole suite: both parts, also if the first one fails
 	@failed=0; $(MAKE) test-core || failed=1; $(MAKE) test-pipeline || failed=1; exit $$failed

@@ -13,7 +13,6 @@ from typing import Any, get_args
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, Token, UnusedCliTokensError, convert
 
 from barnabas import __version__
-from barnabas.cli.option import apply_flat
 
 # heading → commands: name, function, help text, examples (command groups have examples of their own)
 _COMMANDS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
@@ -39,16 +38,6 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
                 "`barnabas serve --listen 127.0.0.1:0 --data d --set log.retention.ms=60000` takes a free port and a setting.",
                 "`barnabas serve --data d --config server.properties` reads Kafka's own file of settings.",
                 "`barnabas serve --node-id 1 --listen 127.0.0.1:9092 --quorum 1@127.0.0.1:19092,2@127.0.0.1:19093,3@127.0.0.1:19094 --data d1` starts the first of three nodes.",
-            ),
-        ),
-        (
-            "demo",
-            "demo:demo",
-            "Show an exactly-once copy through crashes of brokers and of its worker.",
-            (
-                "`barnabas demo`",
-                "`barnabas demo --input lines.csv --rows 10000`",
-                "`barnabas demo --spark --report flights.html` joins a year of flights with the weather on Spark, through kills.",
             ),
         ),
         (
@@ -191,8 +180,6 @@ for _place, (_heading, _commands) in enumerate(_COMMANDS.items()):
         app.command(f"barnabas.cli.{_target}", name=_name, help=_help, group=_group, sort_key=_number, **_more)
 _group = Group("Options", sort_key=len(_COMMANDS))
 app["--help"].group = app["--version"].group = _group
-
-apply_flat()
 
 
 def called(arguments: list[str]) -> object:

@@ -6,23 +6,27 @@ for names.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from barnabas.cli.direct_call import print_completion
-from barnabas.cli.option import option
+from cyclopts import Parameter
+
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
 
 
 def completion(
     shell: Annotated[
         Literal["bash", "zsh", "fish", "topics", "groups", "profiles"],
-        option(help="The shell that reads the script; or what to list, which the script asks for."),
+        Parameter(help="The shell that reads the script; or what to list, which the script asks for."),
     ],
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Print a script that completes commands, options and names in a shell."""
     if shell in ("bash", "zsh", "fish"):
-        return print_completion(shell)
+        folder = Path(__file__).parent / "completions"
+        script, commands = ((folder / name).read_text() for name in (shell, "commands"))
+        print(script.replace("@COMMANDS@", commands.rstrip()), end="")
+        return 0
     if shell == "profiles":
         from barnabas.cli.profiles import Profiles
 

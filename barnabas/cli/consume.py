@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+from cyclopts import Parameter
+
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.extra_properties import extra_arguments, property_option
-from barnabas.cli.option import option
+from barnabas.cli.extra_properties import Properties, extra_arguments
 from barnabas.cli.pipes import BlockOutput
 from barnabas.cli.print_options import DEFAULT_PRINT, PrintOptions
 from barnabas.cli.read_range import Range, parse_range
@@ -38,37 +39,37 @@ LEAVE_S: Final = 0.2  # after a signal: time to leave the group
 
 
 def consume(
-    *topics: Annotated[str, option(help="Topics to read.")],
-    pattern: Annotated[str | None, option(help="Topics whose whole name matches this regular expression.")] = None,
+    *topics: Annotated[str, Parameter(help="Topics to read.")],
+    pattern: Annotated[str | None, Parameter(help="Topics whose whole name matches this regular expression.")] = None,
     partition: Annotated[
-        tuple[int, ...], option(name=["--partition", "-p"], negative=(), help="Only this one; may be repeated.")
+        tuple[int, ...], Parameter(name=["--partition", "-p"], negative=(), help="Only this one; may be repeated.")
     ] = (),
     from_beginning: Annotated[
-        bool, option(negative=(), help="Begin at the first record [default: at new records].")
+        bool, Parameter(negative=(), help="Begin at the first record [default: at new records].")
     ] = False,
     offset: Annotated[
         str | None,
-        option(
+        Parameter(
             name=["--offset", "-o"],
             help="Begin at this offset, N before the end (--offset=-N), earliest or latest, in each partition.",
             allow_leading_hyphen=True,
         ),
     ] = None,
-    since: Annotated[str | None, option(help="Begin at this time, or at a duration before now (10m).")] = None,
-    until: Annotated[str | None, option(help="End before this time, or at a duration before now.")] = None,
-    tail: Annotated[int | None, option(help="Print the last N records of all partitions and end.")] = None,
+    since: Annotated[str | None, Parameter(help="Begin at this time, or at a duration before now (10m).")] = None,
+    until: Annotated[str | None, Parameter(help="End before this time, or at a duration before now.")] = None,
+    tail: Annotated[int | None, Parameter(help="Print the last N records of all partitions and end.")] = None,
     max_records: Annotated[
-        int | None, option(name=["--max-records", "-n"], help="Stop after this many records.")
+        int | None, Parameter(name=["--max-records", "-n"], help="Stop after this many records.")
     ] = None,
     exit_at_end: Annotated[
-        bool, option(name=["--exit-at-end", "-e"], negative=(), help="Stop at the present end of the topic.")
+        bool, Parameter(name=["--exit-at-end", "-e"], negative=(), help="Stop at the present end of the topic.")
     ] = False,
-    group: Annotated[str | None, option(help="Consume as a member of this group; commit what is printed.")] = None,
+    group: Annotated[str | None, Parameter(help="Consume as a member of this group; commit what is printed.")] = None,
     isolation: Annotated[
         Literal["read_uncommitted", "read_committed", "raw"],
-        option(help="read_committed leaves out open and aborted transactions; raw shows control records, too."),
+        Parameter(help="read_committed leaves out open and aborted transactions; raw shows control records, too."),
     ] = "read_committed",
-    properties: Annotated[tuple[str, ...], property_option()] = (),
+    properties: Properties = (),
     printing: PrintOptions = DEFAULT_PRINT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:

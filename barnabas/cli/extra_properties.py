@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from barnabas.cli.client_properties import (
     CLIENT_PROPERTIES,
@@ -11,14 +13,11 @@ from barnabas.cli.client_properties import (
     WrongCall,
     security_arguments,
 )
-from barnabas.cli.option import option
 
-
-def property_option() -> Any:
-    """How the option `-X` is declared; its type is tuple[str, ...]."""
-    return option(
-        name=["--property", "-X"], negative=(), help="key=value, a client property of Kafka; may be repeated."
-    )
+Properties = Annotated[
+    tuple[str, ...],
+    Parameter(name=["--property", "-X"], negative=(), help="key=value, a client property of Kafka; may be repeated."),
+]
 
 
 def extra_arguments(kind: ClientKind, assignments: tuple[str, ...]) -> dict[str, Any]:

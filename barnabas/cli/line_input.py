@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.cli.bad_record import BadRecord
+from barnabas.cli.record_json import BadRecord, record_from_json
 from barnabas.cli.record_writer import NO_TIMESTAMP, InputPlace, RecordWriter
 from barnabas.client.errors import RecordTooLarge
 from barnabas.client.types import Headers
@@ -68,8 +68,6 @@ class LineFormat:
         """
         timestamp = NO_TIMESTAMP if self.timestamp is None else self.timestamp
         if self.json:
-            from barnabas.cli.record_json import record_from_json  # here, because it imports more than lines need
-
             partition, own, key, value, headers = record_from_json(line)
             headers = (*self.headers, *headers) if self.headers else headers
             key = self.key if key is None else key

@@ -5,37 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from cyclopts import Parameter
+
 from barnabas.cli.arguments import time_argument, unescaped
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.line_input import LineFormat
-from barnabas.cli.option import flat, option
 
 
-@flat
+@Parameter(name="*")
 @dataclass(frozen=True)
 class LineOptions:
     """What a line means, as the user says it."""
 
-    key: Annotated[str | None, option(help="The key of every record.")] = None
+    key: Annotated[str | None, Parameter(help="The key of every record.")] = None
     key_separator: Annotated[
         str | None,
-        option(name=["--key-separator", "-K"], help=r"The text before it in each line is the key; also \t \0 \x1f."),
+        Parameter(name=["--key-separator", "-K"], help=r"The text before it in each line is the key; also \t \0 \x1f."),
     ] = None
     header: Annotated[
-        tuple[str, ...], option(name=["--header", "-H"], negative=(), help="NAME=VALUE, or NAME for null; repeated.")
+        tuple[str, ...], Parameter(name=["--header", "-H"], negative=(), help="NAME=VALUE, or NAME for null; repeated.")
     ] = ()
     json_: Annotated[
-        bool, option(name="--json", negative=(), help="Lines are records as `consume --json` writes them.")
+        bool, Parameter(name="--json", negative=(), help="Lines are records as `consume --json` writes them.")
     ] = False
     tombstone: Annotated[
-        bool, option(name=["--tombstone", "-Z"], negative=(), help="Write null for an empty value.")
+        bool, Parameter(name=["--tombstone", "-Z"], negative=(), help="Write null for an empty value.")
     ] = False
-    null_marker: Annotated[str | None, option(help="A key or a value that equals this text is null.")] = None
-    crlf: Annotated[bool, option(negative=(), help="Remove the carriage return at the end of a line.")] = False
+    null_marker: Annotated[str | None, Parameter(help="A key or a value that equals this text is null.")] = None
+    crlf: Annotated[bool, Parameter(negative=(), help="Remove the carriage return at the end of a line.")] = False
     partition: Annotated[
-        int | None, option(name=["--partition", "-p"], help="Write all records to this partition.")
+        int | None, Parameter(name=["--partition", "-p"], help="Write all records to this partition.")
     ] = None
-    timestamp: Annotated[str | None, option(help="Timestamp of every record: ms since 1970, or ISO 8601.")] = None
+    timestamp: Annotated[str | None, Parameter(help="Timestamp of every record: ms since 1970, or ISO 8601.")] = None
 
     def line_format(self, *, whole: bool) -> LineFormat:
         """The format of the lines; with `whole` that of whole files.

@@ -1,7 +1,6 @@
 """The `barnabas` command: the process from its arguments to its exit code.
 
-Plain calls of `produce` and `consume` are made directly (`direct_call.py`); all others pass through the parser (`app.py`). Exit codes:
-0 done; 1 the work failed (a row lost, a broker not reached); 2 the call is wrong; 130 ended by Ctrl-C; 141 the reader of the
+Exit codes: 0 done; 1 the work failed (a row lost, a broker not reached); 2 the call is wrong; 130 ended by Ctrl-C; 141 the reader of the
 output has ended; 143 ended by SIGTERM.
 """
 
@@ -11,12 +10,9 @@ try:  # Ctrl-C is obeyed from the first import on
     import gc
     import sys
     import warnings
-    from collections.abc import Callable
-    from functools import partial
     from typing import Final
 
     from barnabas.cli.client_properties import WrongCall
-    from barnabas.cli.direct_call import direct_call
     from barnabas.cli.streams import OutputUnwritable, given_up, repair_streams, written_out
 except KeyboardInterrupt:
     raise SystemExit(130) from None
@@ -54,15 +50,12 @@ def exit_code() -> int:
 
 
 def _called(arguments: list[str]) -> object:
-    call: Callable[[], object] | None = direct_call(arguments)
-    if call is None:
-        from barnabas.cli.app import called
+    from barnabas.cli.app import called
 
-        call = partial(called, arguments)
     gc.freeze()  # the searches of the command leave out what the imports have made
     gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
     gc.enable()
-    return call()
+    return called(arguments)
 
 
 if __name__ == "__main__":

@@ -6,26 +6,27 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from cyclopts import Parameter
+
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.option import flat, option
 from barnabas.cli.record_format import Decode, Shown, as_json, as_template, as_values
 
 
-@flat
+@Parameter(name="*")
 @dataclass(frozen=True)
 class PrintOptions:
     """How a record is printed, as the user says it."""
 
     format: Annotated[
-        str, option(name=["--format", "-f"], help=r"value, json, or a template such as '%t-%p@%o %k=%s\n'.")
+        str, Parameter(name=["--format", "-f"], help=r"value, json, or a template such as '%t-%p@%o %k=%s\n'.")
     ] = "value"
     json_: Annotated[
         bool,
-        option(name="--json", negative=(), help="One JSON object a record, on one line (indented on a terminal)."),
+        Parameter(name="--json", negative=(), help="One JSON object a record, on one line (indented on a terminal)."),
     ] = False
-    print_key: Annotated[bool, option(negative=(), help="Print the key and a tab before each value.")] = False
-    decode: Annotated[Decode | None, option(help="Print values as utf-8, hex, base64 or json.")] = None
-    decode_key: Annotated[Decode | None, option(help="The same for keys.")] = None
+    print_key: Annotated[bool, Parameter(negative=(), help="Print the key and a tab before each value.")] = False
+    decode: Annotated[Decode | None, Parameter(help="Print values as utf-8, hex, base64 or json.")] = None
+    decode_key: Annotated[Decode | None, Parameter(help="The same for keys.")] = None
 
     @property
     def values_only(self) -> bool:

@@ -14,12 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+from cyclopts import Parameter
+
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.extra_properties import extra_arguments, property_option
+from barnabas.cli.extra_properties import Properties, extra_arguments
 from barnabas.cli.input_progress import InputProgress
 from barnabas.cli.line_input import LineFormat, LineInput
 from barnabas.cli.line_options import DEFAULT_LINES, LineOptions
-from barnabas.cli.option import option
 from barnabas.cli.pipes import BlockInput
 from barnabas.cli.record_writer import BATCH_BYTES, NO_TIMESTAMP, InputPlace, RecordWriter
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
@@ -38,23 +39,23 @@ STANDARD_INPUT: Final = Path("-")
 
 
 def produce(
-    topic: Annotated[str, option(help="Name of the topic; created if the broker creates topics automatically.")],
+    topic: Annotated[str, Parameter(help="Name of the topic; created if the broker creates topics automatically.")],
     *,
     file: Annotated[
         tuple[Path, ...],
-        option(name=["--file", "-f"], negative=(), help="Read this file; repeated. --file=- is standard input."),
+        Parameter(name=["--file", "-f"], negative=(), help="Read this file; repeated. --file=- is standard input."),
     ] = (),
-    whole: Annotated[bool, option(negative=(), help="Each file is the value of one record.")] = False,
+    whole: Annotated[bool, Parameter(negative=(), help="Each file is the value of one record.")] = False,
     compression: Annotated[
-        CompressionType | None, option(name=["--compression", "-z"], help="gzip, snappy, lz4 or zstd.")
+        CompressionType | None, Parameter(name=["--compression", "-z"], help="gzip, snappy, lz4 or zstd.")
     ] = None,
-    acks: Annotated[Literal["all", "-1", "0", "1"] | None, option(help="Replicas that acknowledge.")] = None,
-    transactional_id: Annotated[str | None, option(help="Write all lines in one transaction: all or none.")] = None,
+    acks: Annotated[Literal["all", "-1", "0", "1"] | None, Parameter(help="Replicas that acknowledge.")] = None,
+    transactional_id: Annotated[str | None, Parameter(help="Write all lines in one transaction: all or none.")] = None,
     transaction_size: Annotated[
         int | None,
-        option(help="With --transactional-id: commit after this many records, and begin the next transaction."),
+        Parameter(help="With --transactional-id: commit after this many records, and begin the next transaction."),
     ] = None,
-    properties: Annotated[tuple[str, ...], property_option()] = (),
+    properties: Properties = (),
     lines: LineOptions = DEFAULT_LINES,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:

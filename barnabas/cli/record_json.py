@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from barnabas.cli.bad_record import BadRecord
 from barnabas.client.types import Headers
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -20,6 +19,11 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 _READ: Final = ("partition", "timestamp", "key", "value", "headers")
 _IGNORED: Final = ("topic", "offset", "timestamp_type", "transactional", "producer_id", "producer_epoch")
 _INT64_MAX: Final = (1 << 63) - 1
+
+
+class BadRecord(ValueError):
+    """A line of input is not a record; the text says why."""
+
 
 JsonRecord = tuple[
     int | None, int | None, bytes | None, bytes | None, Headers

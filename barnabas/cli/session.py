@@ -18,6 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from cyclopts import Parameter
+
 from barnabas import client
 from barnabas.cli.client_properties import (
     ClientKind,
@@ -28,7 +30,6 @@ from barnabas.cli.client_properties import (
     security_arguments,
 )
 from barnabas.cli.interruption import Interruptible
-from barnabas.cli.option import flat, option
 from barnabas.cli.profiles import Profiles
 from barnabas.cli.streams import printable
 from barnabas.client.errors import AuthorizationFailed, BrokerUnreachable, IllegalState, KafkaError, ResponseError
@@ -53,7 +54,7 @@ class Ended(Exception):
         super().__init__(code)
 
 
-@flat
+@Parameter(name="*")
 @dataclass(frozen=True)
 class Connection:
     """The options of every client command that say how to reach the cluster. Makes the clients of the command.
@@ -63,20 +64,20 @@ class Connection:
 
     bootstrap_server: Annotated[
         str | None,
-        option(
+        Parameter(
             name=["--bootstrap-server", "--bootstrap", "-b"],
             env_var="BARNABAS_BOOTSTRAP",
             help="HOST[:PORT] of a broker, or several with commas; port 9092 if none is named [default: localhost:9092].",
         ),
     ] = None
-    timeout: Annotated[float | None, option(help="Seconds until a request without an answer fails [default: 5].")] = (
-        None
-    )
+    timeout: Annotated[
+        float | None, Parameter(help="Seconds until a request without an answer fails [default: 5].")
+    ] = None
     profile: Annotated[
         str | None,
-        option(env_var="BARNABAS_PROFILE", help="A profile of `barnabas profile` [default: the one in use]."),
+        Parameter(env_var="BARNABAS_PROFILE", help="A profile of `barnabas profile` [default: the one in use]."),
     ] = None
-    command_config: Annotated[Path | None, option(help="A file of Kafka's client properties.")] = None
+    command_config: Annotated[Path | None, Parameter(help="A file of Kafka's client properties.")] = None
 
     @cached_property
     def sources(self) -> tuple[ClientProperties, ...]:

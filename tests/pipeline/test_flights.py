@@ -26,12 +26,13 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
 from pyspark.sql import functions as F
 
-from barnabas.cli.flights import dataset as data
-from barnabas.cli.flights import figures, job, queries, replay, run
-from barnabas.cli.flights.driver import Driver
-from barnabas.cli.flights.names import QUERIES, TOPIC_OF, folder_of
-from barnabas.cli.flights.story import Story
 from barnabas.cli.local_cluster import LocalCluster
+from examples.demo import environment, program
+from examples.demo.flights import dataset as data
+from examples.demo.flights import figures, job, queries, replay, run
+from examples.demo.flights.driver import Driver
+from examples.demo.flights.names import QUERIES, TOPIC_OF, folder_of
+from examples.demo.flights.story import Story
 from tests.support.flights import january
 from tests.support.pipeline import topics
 from tests.support.processes.cli import ForeignModules
@@ -162,20 +163,15 @@ def test_the_demonstration(tmp_path: Path) -> None:
     """Four months through all three kills; its own checks decide, here it is only looked whether they were made."""
     page = tmp_path / "page.html"
     foreign = ForeignModules(tmp_path / "cwd")
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "barnabas.cli.main",
-        "demo",
-        "--spark",
-        "--months",
-        "4",
-        "--report",
-        str(page),
-    ]
+    command = [*program("__main__"), "--spark", "--months", "4", "--report", str(page)]
     ran = subprocess.run(
-        command, cwd=foreign.folder, capture_output=True, text=True, timeout=DEMO_SECONDS_MAX, check=False
+        command,
+        cwd=foreign.folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEMO_SECONDS_MAX,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
     assert not foreign.imported()

@@ -60,7 +60,6 @@ pytestmark = pytest.mark.process
         ("broker", "unregister"),
         ("dump",),
         ("export",),
-        ("demo",),
     ],
     ids=" ".join,
 )
@@ -284,19 +283,6 @@ def test_dump_of_a_damaged_log(tmp_path: Path) -> None:
     assert shown.returncode == 1
     assert shown.stdout.count("  ! ") == 2
     assert "Traceback" not in shown.stderr
-
-
-class TestDemo:
-    def test_without_input_it_names_the_command(self, tmp_path: Path) -> None:
-        refused = barnabas("demo", "--input", str(tmp_path / "missing.csv"))
-        assert refused.returncode == 2
-        assert "there is no file" in refused.stderr
-
-    def test_refuses_a_directory_that_is_not_empty(self, tmp_path: Path) -> None:
-        (tmp_path / "rows.txt").write_text("a\n")
-        refused = barnabas("demo", "--input", str(tmp_path / "rows.txt"), "--data", str(tmp_path))
-        assert refused.returncode == 2
-        assert "is not empty" in refused.stderr
 
 
 def test_a_file_is_no_data_directory_for_up(tmp_path: Path) -> None:

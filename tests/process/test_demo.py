@@ -1,4 +1,4 @@
-"""`barnabas demo` as a user runs it: three brokers, a copy through every kill, and the table at its end."""
+"""`make demo` as a user runs it: three brokers, a copy through every kill, and the table at its end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from examples.demo import environment, program
 from tests.support.processes.cli import ForeignModules
 
 pytestmark = pytest.mark.process
 
 ROWS = 30_000
-COMMAND = [sys.executable, "-P", "-m", "barnabas.cli.main", "demo"]
+COMMAND, ENVIRONMENT = program("__main__"), environment()
 
 
 def test_every_row_comes_out_once_through_every_kill(tmp_path: Path) -> None:
@@ -27,6 +28,7 @@ def test_every_row_comes_out_once_through_every_kill(tmp_path: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "--input", str(rows), "--rows", str(ROWS), "--data", str(tmp_path / "data")],
         cwd=foreign.folder,
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=300,
@@ -45,7 +47,9 @@ def test_a_stop_in_the_middle_ends_the_brokers_too(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("".join(f"{number},row\n" for number in range(20_000)))
     data = tmp_path / "data"
-    demo = subprocess.Popen([*COMMAND, "--input", str(rows), "--data", str(data)], stdout=subprocess.PIPE, text=True)
+    demo = subprocess.Popen(
+        [*COMMAND, "--input", str(rows), "--data", str(data)], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 60
     while not (data / "node-3" / "meta.properties").exists():
         assert time.monotonic() < deadline
@@ -57,7 +61,9 @@ def test_a_stop_in_the_middle_ends_the_brokers_too(tmp_path: Path) -> None:
 
 
 def test_spark_takes_its_own_data() -> None:
-    ran = subprocess.run([*COMMAND, "--spark", "--rows", "3"], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [*COMMAND, "--spark", "--rows", "3"], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert ran.returncode == 2
     assert "leave out --input and --rows" in ran.stderr
 
@@ -67,6 +73,8 @@ def test_spark_takes_its_own_data() -> None:
     [
         (("--data", "/proc/nowhere"), 1, "/proc/nowhere cannot be created"),
         (("--data", "{file}"), 2, "is no directory: name a new directory"),
+        (("--data", "{folder}"), 2, "is not empty: name a new directory"),
+        (("--input", "{folder}/missing.csv"), 2, "there is no file"),
         (("--spark", "--report", "/proc/nowhere/page.html"), 2, "--report /proc/nowhere/page.html cannot be written"),
         (("--spark", "--report", "{folder}"), 2, "name another file"),
     ],
@@ -81,9 +89,9 @@ def test_output_that_cannot_be_written_is_told_before_anything_runs(
     rows = tmp_path / "rows.csv"
     rows.write_text("one\n")
     given = [option.format(file=rows, folder=tmp_path) for option in options]
-    if "--spark" not in given:
+    if "--spark" not in given and "--input" not in given:
         given += ["--input", str(rows)]
-    ran = subprocess.run([*COMMAND, *given], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([*COMMAND, *given], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == code, ran.stderr
     told = " ".join((ran.stdout + ran.stderr).split())
     assert says in told
@@ -92,9 +100,11 @@ def test_output_that_cannot_be_written_is_told_before_anything_runs(
 
 def test_without_the_extra_spark_is_told_how_to_get_it() -> None:
     script = (
-        "import sys; sys.modules['pyspark'] = None; sys.argv = ['barnabas', 'demo', '--spark']\n"
-        "from barnabas.cli.main import main; main()"
+        "import runpy, sys; sys.modules['pyspark'] = None; sys.argv = ['demo', '--spark']\n"
+        "runpy.run_module('examples.demo', run_name='__main__')"
     )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert ran.returncode == 2
     assert "pip install 'barnabas[pipeline]'" in ran.stderr

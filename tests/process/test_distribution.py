@@ -67,7 +67,7 @@ def test_the_wheel_is_pure_and_has_the_package_alone(dist: Path) -> None:
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"barnabas"}
-    assert {"barnabas/py.typed", "barnabas/pipeline/log4j2.properties", "barnabas/cli/flights/page.html"} <= set(names)
+    assert {"barnabas/py.typed", "barnabas/pipeline/log4j2.properties"} <= set(names)
     assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
     modules = {name for name in names if name.endswith(".py")}
     assert modules == {path.relative_to(ROOT).as_posix() for path in (ROOT / "barnabas").rglob("*.py")}

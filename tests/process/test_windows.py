@@ -23,9 +23,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "barnabas"
 # Brokers with data directories, and processes that the command starts and kills. Windows refuses both (cli/broker_platform.py).
 POSIX_ONLY = {
-    "cli/demo.py",
-    "cli/flights/chaos.py",
-    "cli/flights/driver.py",
     "cli/lab.py",
     "cli/local_cluster.py",
     "cli/node_program.py",
@@ -85,7 +82,7 @@ def test_the_client_and_its_commands_work(serve: Serve, tmp_path: Path) -> None:
         assert shown in done.stdout, line
 
 
-@pytest.mark.parametrize("command", [["serve", "--listen", "127.0.0.1:0"], ["up", "--port", "0"], ["demo"]])
+@pytest.mark.parametrize("command", [["serve", "--listen", "127.0.0.1:0"], ["up", "--port", "0"]])
 def test_brokers_are_refused_in_one_line(command: list[str]) -> None:
     done = pretended("run", "barnabas", *command)
     assert (done.returncode, done.stdout) == (1, "")

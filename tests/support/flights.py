@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli.flights import dataset as data
-from barnabas.cli.rows import InputMissing
+from examples.demo.flights import dataset as data
+from examples.demo.rows import InputMissing
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,7 @@ def import_all() -> None:
 
     failed = []
     for module in pkgutil.walk_packages(barnabas.__path__, "barnabas."):
-        if module.name.startswith(("barnabas.pipeline", "barnabas.cli.flights")) or module.name.endswith("__main__"):
+        if module.name.startswith("barnabas.pipeline") or module.name.endswith("__main__"):
             continue
         try:
             importlib.import_module(module.name)

@@ -1,6 +1,6 @@
 """The driver process of the flights pipeline.
 
-Called as `python -m barnabas.cli.flights.job BOOTSTRAP FOLDER WATERMARK UNTIL`.
+Called as `python -m examples.demo.flights.job BOOTSTRAP FOLDER WATERMARK UNTIL`.
 
 It starts both queries from their checkpoints under FOLDER and ends when the watermark of each has passed UNTIL. It
 prints one JSON object per line on stdout: {"ready": …}, {"batch": …} for each completed micro-batch, {"idle": …} for a
@@ -24,10 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from barnabas.cli.flights import queries
-from barnabas.cli.flights.dataset import AIRLINES, FLIGHTS, PLANES, WEATHER
-from barnabas.cli.flights.names import BY_CARRIER, BY_HOUR, TOPIC_OF, checkpoint_of, folder_of
 from barnabas.pipeline import session
+from examples.demo.flights import queries
+from examples.demo.flights.dataset import AIRLINES, FLIGHTS, PLANES, WEATHER
+from examples.demo.flights.names import BY_CARRIER, BY_HOUR, TOPIC_OF, checkpoint_of, folder_of
 
 KEYS: Final = {BY_HOUR: ("origin",), BY_CARRIER: ("carrier",)}
 POLL_S: Final = 0.1

@@ -1,4 +1,4 @@
-"""`barnabas demo --spark`: a year of flights and weather through Spark, exactly once, while processes are killed.
+"""`make demo-spark`: a year of flights and weather through Spark, exactly once, while processes are killed.
 
 Starts three brokers, replays flights and weather transactionally in event-time order, and runs two queries in a Spark
 driver: departure delay per airport and hour joined with the weather, and delay per airline, manufacturer and week. The
@@ -24,21 +24,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from barnabas.cli.flights import chaos as chaos_
-from barnabas.cli.flights import dataset as data_
-from barnabas.cli.flights import figures
-from barnabas.cli.flights.dataset import Dataset
-from barnabas.cli.flights.driver import Driver, DriverFailed
-from barnabas.cli.flights.names import BY_CARRIER, BY_HOUR, QUERIES, TOPIC_OF, folder_of
-from barnabas.cli.flights.page import check_page, write_page
-from barnabas.cli.flights.replay import WATERMARK, replay_flights, send_tables
-from barnabas.cli.flights.story import Story
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster
-from barnabas.cli.rows import InputMissing
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.errors import KafkaError
 from barnabas.pipeline import PipelineError
 from barnabas.runtime.loop import run
+from examples.demo.flights import chaos as chaos_
+from examples.demo.flights import dataset as data_
+from examples.demo.flights import figures
+from examples.demo.flights.dataset import Dataset
+from examples.demo.flights.driver import Driver, DriverFailed
+from examples.demo.flights.names import BY_CARRIER, BY_HOUR, QUERIES, TOPIC_OF, folder_of
+from examples.demo.flights.page import check_page, write_page
+from examples.demo.flights.replay import WATERMARK, replay_flights, send_tables
+from examples.demo.flights.story import Story
+from examples.demo.rows import InputMissing
 
 BROKERS: Final = 3
 PARTITIONS: Final = {data_.FLIGHTS: 4, data_.WEATHER: 2, data_.PLANES: 1, data_.AIRLINES: 1}
@@ -62,14 +62,12 @@ def spark_demo(*, data: Path | None, kills: bool, report: Path, months: int) -> 
         _need_spark()
         dataset = data_.load(months)
     except (InputMissing, PipelineError) as error:
-        print(f"barnabas demo: {error}", file=sys.stderr)
+        print(f"demo: {error}", file=sys.stderr)
         return 2
     try:
         check_page(report)
     except OSError as error:
-        print(
-            f"barnabas demo: --report {report} cannot be written ({error.strerror}): name another file", file=sys.stderr
-        )
+        print(f"demo: --report {report} cannot be written ({error.strerror}): name another file", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="barnabas-flights-", ignore_cleanup_errors=True) as scratch:
         try:
@@ -77,7 +75,7 @@ def spark_demo(*, data: Path | None, kills: bool, report: Path, months: int) -> 
         except asyncio.CancelledError:
             return 130  # SIGTERM: brokers and driver were stopped
         except (ClusterFailed, DriverFailed, KafkaError) as error:
-            console.print(f"[red]barnabas demo failed: {error}[/red]")
+            console.print(f"[red]demo failed: {error}[/red]")
             return 1
 
 

@@ -1,4 +1,4 @@
-"""The kills of `barnabas demo`, and how long each kill delayed the copy.
+"""The kills of `make demo`, and how long each kill delayed the copy.
 
 Invariants: a kill happens only during the copy. A broker is killed only while all replicas of every partition are in
 sync, so that min.insync.replicas always holds. A killed process is started again before the next kill. At least 10 s

@@ -17,7 +17,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
-from barnabas.cli.rows import flights_folder
+from examples.demo.rows import flights_folder
 
 FLIGHTS, WEATHER, PLANES, AIRLINES = "flights", "weather", "planes", "airlines"  # topics; the files have the same names
 TIME_HOUR: Final = "%Y-%m-%dT%H:%M:%SZ"

@@ -11,12 +11,11 @@ import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas.cli.flights.figures import Check, Row
-from barnabas.cli.flights.story import Story
+from examples.demo.flights.figures import Check, Row
+from examples.demo.flights.story import Story
 
 # Daylight saving time of New York in 2013, in UTC: converts to local time without a time zone database.
 SUMMER: Final = ("2013-03-10T07:00:00Z", "2013-11-03T06:00:00Z")
@@ -52,7 +51,7 @@ def write_page(
         "python": platform.python_version(),
         **summary(hours, carriers),
     }
-    template = resources.files("barnabas.cli.flights").joinpath("page.html").read_text(encoding="utf-8")
+    template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")  # the data must not close the script element
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(template.replace(PLACEHOLDER, text), encoding="utf-8")

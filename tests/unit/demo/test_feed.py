@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli.feed import TICK_S, rows_of_tick
+from examples.demo.feed import TICK_S, rows_of_tick
 
 
 @pytest.mark.parametrize("rows", [1, 10, 1_000, 336_776])

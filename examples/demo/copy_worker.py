@@ -1,6 +1,6 @@
-"""The worker of `barnabas demo`: the exactly-once copy, as a process that may be killed at any time.
+"""The worker of `make demo`: the exactly-once copy, as a process that may be killed at any time.
 
-Called as `python -m barnabas.cli.copy_worker BOOTSTRAP INPUT OUTPUT ABORT_EVERY ROWS`. Prints a line of JSON for each
+Called as `python -m examples.demo.copy_worker BOOTSTRAP INPUT OUTPUT ABORT_EVERY ROWS`. Prints a line of JSON for each
 committed
 transaction: rows copied by this and all earlier workers, transactions that this worker has committed and aborted. Ends
 when ROWS rows are copied.

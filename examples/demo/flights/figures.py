@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas.cli.flights.dataset import Dataset, Expected
 from barnabas.client import Consumer
 from barnabas.client.admin import Admin
 from barnabas.client.types import TopicPartition
+from examples.demo.flights.dataset import Dataset, Expected
 
 YEAR: Final = {"in": 336_776, "without departure": 8_255, "EWR": 120_835, "JFK": 111_279, "LGA": 104_662}
 

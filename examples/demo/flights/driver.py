@@ -12,14 +12,14 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas.cli.flights.story import MicroBatch, Story
 from barnabas.cli.local_cluster import line_of
 from barnabas.errors import BarnabasError
+from examples.demo import environment, program
+from examples.demo.flights.story import MicroBatch, Story
 
 STALL_S: Final = 300.0  # longest time without a completed batch, including starts
 QUOTED_LINES: Final = 12
@@ -90,10 +90,10 @@ class Driver:
     async def _start(self) -> asyncio.subprocess.Process:
         with self._log.open("ab") as stderr:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "barnabas.cli.flights.job", *self._arguments),
+                *program("flights.job", *self._arguments),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
-                env=os.environ
+                env=environment()
                 | {
                     "JAVA_TOOL_OPTIONS": f"{JAVA} {os.environ.get('JAVA_TOOL_OPTIONS', '')}".rstrip(),
                     "PYTHONSAFEPATH": "1",  # Spark's workers import nothing of the working directory

@@ -1,4 +1,4 @@
-"""Feeds the input of `barnabas demo`, so that rows are left to copy at every kill.
+"""Feeds the input of `make demo`, so that rows are left to copy at every kill.
 
 The pace is such that the rows last for the remaining kills (`hold_s`). The last row is sent after the last kill; the
 rows left by then are sent without delay. So the input lasts for all kills, on fast and slow machines and with few rows.

@@ -8,11 +8,11 @@ import re
 from datetime import date
 from pathlib import Path
 
-from barnabas.cli.flights import dataset as data
-from barnabas.cli.flights.figures import Check, checks
-from barnabas.cli.flights.page import summary, write_page
-from barnabas.cli.flights.replay import _may_send
-from barnabas.cli.flights.story import MicroBatch, ReplayedDay, Story
+from examples.demo.flights import dataset as data
+from examples.demo.flights.figures import Check, checks
+from examples.demo.flights.page import summary, write_page
+from examples.demo.flights.replay import _may_send
+from examples.demo.flights.story import MicroBatch, ReplayedDay, Story
 from tests.support.flights import january
 
 __all__ = ["january"]

@@ -13,9 +13,9 @@ from datetime import date, timedelta
 from functools import partial
 from typing import Final
 
-from barnabas.cli.flights.dataset import Dataset, Event
-from barnabas.cli.flights.story import ReplayedDay, Story
 from barnabas.client import Producer
+from examples.demo.flights.dataset import Dataset, Event
+from examples.demo.flights.story import ReplayedDay, Story
 
 AHEAD: Final = timedelta(days=28)
 WATERMARK: Final = "30 days"  # more than AHEAD plus the one transaction whose end a partition may not have received yet

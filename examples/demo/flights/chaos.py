@@ -1,4 +1,4 @@
-"""The kills of `barnabas demo --spark`.
+"""The kills of `make demo-spark`.
 
 Each kill happens at a point of the replayed year, in the middle of a batch, after the run has recovered from the
 previous kill.
@@ -17,13 +17,13 @@ from datetime import date, timedelta
 from functools import partial
 from typing import Final
 
-from barnabas.cli.flights.driver import Driver
-from barnabas.cli.flights.replay import TRANSACTIONAL_ID
-from barnabas.cli.flights.story import Sample, Story
-from barnabas.cli.kills import leader_of, wait_in_sync
 from barnabas.cli.local_cluster import LocalCluster
 from barnabas.client.admin import Admin
 from barnabas.client.errors import KafkaError
+from examples.demo.flights.driver import Driver
+from examples.demo.flights.replay import TRANSACTIONAL_ID
+from examples.demo.flights.story import Sample, Story
+from examples.demo.kills import leader_of, wait_in_sync
 
 WORKER, BROKER, DRIVER = "a Python worker", "a broker", "the driver"
 POLL_S: Final = 0.05

@@ -1,1 +1,0 @@
-"""The demonstration `barnabas demo --spark`: a year of flights and weather through Spark, exactly once, through kills."""
