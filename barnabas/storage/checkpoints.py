@@ -27,6 +27,7 @@ PRODUCER_STATE_CHECKPOINT = "producer-state-offset-checkpoint"  # not a file of 
 LOG_SIZE_CHECKPOINT = "log-size-checkpoint"  # not a file of Kafka: `format_log_sizes`
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+NEW_SUFFIX = ".new"  # of a file until it is synced
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 _TAKEN = CLEAN_SHUTDOWN_FILE + ".taken"
@@ -267,7 +268,7 @@ async def replace_off_loop(disk: Disk, path: str, data: bytes) -> None:
     Raises:
         OSError: the disk failed; the file is the old one or the new one.
     """
-    aside = path + ".new"
+    aside = path + NEW_SUFFIX
     file = disk.open(aside, create=True)
     try:
         file.pwrite(data, 0)

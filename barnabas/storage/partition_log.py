@@ -1,9 +1,8 @@
 """The log of one partition: segments, producer state, epochs and offsets, in a folder with Kafka's layout.
 
 The caller is responsible for durability: `unsynced_files` returns the files, the caller syncs them and then calls `mark_synced`. Small
-files are written without a sync, because each can be rebuilt: partition.metadata from the topic id in the metadata log,
-leader-epoch-checkpoint and indexes from the batches above the recovery point. `unsynced_files` contains all of them before the recovery
-point passes them.
+files are written without a sync, because each can be rebuilt: leader-epoch-checkpoint and indexes from the batches above the
+recovery point. `unsynced_files` contains all of them before the recovery point passes them.
 
 Invariants: log_start_offset ≤ recovery_point and last stable offset ≤ log_end_offset. State in memory changes only after
 the write succeeded. The base offsets of segments ascend, and only the last segment grows.
@@ -21,7 +20,7 @@ from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACT
 from barnabas.protocol.records import build_end_txn_marker, stamp
 from barnabas.storage import recovery
 from barnabas.storage.aborted import AbortedTxn
-from barnabas.storage.checkpoints import PARTITION_METADATA, LogSize, format_partition_metadata
+from barnabas.storage.checkpoints import LogSize
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
@@ -395,8 +394,7 @@ class PartitionLog:
             disk.mkdir(directory, private=opening.private)
             if not opening.new:
                 log.snapshots.lose(log.producers)  # first, so that no folder without the file holds a log
-            if topic_id is not None:
-                log._files.store(PARTITION_METADATA, format_partition_metadata(topic_id))
+            log._files.claim(None, topic_id)
             log._start_empty(opening.log_start_offset, opening.now_ms)
             yield 0
             return log
@@ -593,18 +591,34 @@ class PartitionLog:
 
         Sync them, then call `mark_synced` with the present log end offset. Another call before `mark_synced` is allowed.
         """
-        if self.log_end_offset == 0 and not (self.cuts or self.truncated_bytes):
-            return []  # a lost folder without records is created again; truncated records must not return
+        # A lost folder without records is created again; truncated records must not return.
+        empty = self.log_end_offset == 0 and not (self.cuts or self.truncated_bytes)
+        if empty and not self._files.unnamed:
+            return []
         files = self._files.mark(self.log_end_offset)
-        if self.recovery_point < self.log_end_offset or files:
+        if not empty and (self.recovery_point < self.log_end_offset or files):
             files.append(self.segments.active.file)
         return files
 
-    def mark_synced(self, up_to_offset: int) -> None:
-        """Handles the end of a sync of the files that `unsynced_files` returned when the log ended at `up_to_offset`."""
+    def mark_synced(self, up_to_offset: int) -> bool:
+        """Handles the end of a sync of the files that `unsynced_files` returned when the log ended at `up_to_offset`.
+        Returns False if the folder needs another sync first. Raises OSError.
+        """
         self._files.synced(up_to_offset)
+        if self._files.unnamed:
+            return False
         self.saved.on_synced(up_to_offset)
         self.recovery_point = max(self.recovery_point, min(up_to_offset, self.log_end_offset))
+        return True
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether a power loss could leave the folder without partition.metadata. Kafka would set such a log aside."""
+        return self._files.unnamed
+
+    def store_topic_id(self) -> None:
+        """Makes partition.metadata durable at once. Raises OSError."""
+        self._files.store_topic_id(self.topic_id)
 
     def save_state(self, *, complete: bool = False) -> bool:
         """Runs all steps of `saving_state` at once."""
@@ -646,10 +660,9 @@ class PartitionLog:
 
     def close(self) -> None:
         """Prepares, syncs all unsynced files, and closes the files. The log cannot be used afterwards."""
-        files = self.prepare_close()
-        if files:
-            self._disk.sync_now(files)
-        self.mark_synced(self.log_end_offset)
+        self._disk.sync_now(self.prepare_close())
+        while not self.mark_synced(self.log_end_offset):
+            self._disk.sync_now(self.unsynced_files())
         self._disk.remove(*self.take_superseded())
         self.abandon()
 
