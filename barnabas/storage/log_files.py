@@ -46,10 +46,7 @@ class LogFiles:
         self._deleted: list[tuple[int, str]] = []  # (deadline in ms, path), in the order of deadlines
 
     def claim(self, found: bytes | None, topic_id: bytes | None) -> bytes:
-        """Returns the id of the topic that owns the folder. A folder without an owner belongs to `topic_id` from now on.
-
-        Args:
-            found: the topic id in the folder; None if there is none.
+        """Returns the id of the topic that owns the folder: `found` there, else (None) `topic_id` from now on.
 
         Raises:
             BrokerError: INCONSISTENT_TOPIC_ID: the folder belongs to another topic.
