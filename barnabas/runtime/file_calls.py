@@ -11,9 +11,9 @@ from typing import TypeVar
 U = TypeVar("U")
 
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
-_PARALLEL_MIN = 256  # files in one call, from which on threads share the work
+_PARALLEL_MIN = 16  # files in one call, from which on threads share the work
 _PARALLEL_THREADS = 16
-_PARALLEL_CHUNK = 64
+_PARALLEL_CHUNK = 8
 
 
 def fsync(fd: int) -> None:

@@ -20,6 +20,7 @@ PRODUCER_STATE_CHECKPOINT = "producer-state-offset-checkpoint"  # not a file of 
 LOG_SIZE_CHECKPOINT = "log-size-checkpoint"  # not a file of Kafka: `format_log_sizes`
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+NEW_SUFFIX = ".new"  # of a file until it is synced
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 _TAKEN = CLEAN_SHUTDOWN_FILE + ".taken"
@@ -230,8 +231,12 @@ def take_clean_shutdown(disk: Disk) -> int | None:
 
 
 async def replace_off_loop(disk: Disk, path: str, data: bytes) -> None:
-    """Like `disk.replace`, with the syncs off the loop; not concurrently for one path. Raises OSError."""
-    aside = path + ".new"
+    """Does what `disk.replace` does, with the syncs off the loop. Another call for the same path must not run at the same time.
+
+    Raises:
+        OSError: the disk failed; the file is the old one or the new one.
+    """
+    aside = path + NEW_SUFFIX
     file = disk.open(aside, create=True)
     try:
         file.pwrite(data, 0)

@@ -7,11 +7,13 @@ from barnabas.ports import SECTOR_SIZE, Disk, File
 from barnabas.storage.aborted import encode_aborted
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
+    NEW_SUFFIX,
     PARTITION_METADATA,
     format_epochs,
     format_partition_metadata,
 )
 from barnabas.storage.epochs import EpochCache
+from barnabas.storage.log_config import INT64_MAX
 from barnabas.storage.producer_rebuild import SNAPSHOT_SUFFIX
 from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES
 from barnabas.storage.segment import Segment, file_name
@@ -23,11 +25,12 @@ class LogFiles:
     `stored_epochs` are the entries of the leader-epoch-checkpoint file; none if unknown.
     """
 
-    __slots__ = ("_changes", "_deleted", "_disk", "_marks", "_unsynced", "directory", "stored_epochs")
+    __slots__ = ("_changes", "_deleted", "_disk", "_marks", "_metadata", "_unsynced", "directory", "stored_epochs")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self.directory = directory
+        self._metadata = f"{directory}/{PARTITION_METADATA}"
         self._unsynced: dict[str, int] = {}  # path -> number of its last change
         self.stored_epochs: list[tuple[int, int]] = []
         self._changes = 0
@@ -35,17 +38,33 @@ class LogFiles:
         self._deleted: list[tuple[int, str]] = []  # (deadline in ms, path), in the order of deadlines
 
     def claim(self, found: bytes | None, topic_id: bytes | None) -> bytes:
-        """Returns the owner, or assigns the folder to `topic_id`. Raises BrokerError (INCONSISTENT_TOPIC_ID)."""
+        """Returns the id of the topic that owns the folder: `found` there, else (None) `topic_id` from now on.
+
+        Raises:
+            BrokerError: INCONSISTENT_TOPIC_ID: the folder belongs to another topic.
+        """
         if topic_id is None:
             return found or bytes(16)
-        if found is None:
-            self.store(PARTITION_METADATA, format_partition_metadata(topic_id))
-        elif found != topic_id:
+        if found is not None and found != topic_id:
             raise BrokerError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
                 f"{self.directory} belongs to topic {found.hex()}, not to {topic_id.hex()}",
             )
+        if found is None or not self._disk.exists(self._metadata):
+            self._write(self._metadata + NEW_SUFFIX, format_partition_metadata(topic_id))
         return topic_id
+
+    @property
+    def unnamed(self) -> bool:
+        """As of PartitionLog."""
+        return self._metadata + NEW_SUFFIX in self._unsynced or self._metadata in self._unsynced
+
+    def store_topic_id(self, topic_id: bytes) -> None:
+        """Makes partition.metadata durable at once."""
+        if self.unnamed:
+            self._disk.replace(self._metadata, format_partition_metadata(topic_id))
+            self._unsynced.pop(self._metadata, None)
+            self.remove(PARTITION_METADATA + NEW_SUFFIX)
 
     def store(self, name: str, data: bytes) -> None:
         """The next sync makes the file durable."""
@@ -143,7 +162,15 @@ class LogFiles:
             if offset == up_to_offset:
                 break
         if changes >= 0 and self._unsynced:
+            new = self._metadata + NEW_SUFFIX
+            renames = self._unsynced.get(new, INT64_MAX) <= changes
+            if renames and self._disk.exists(
+                new
+            ):  # after the sync, as in Kafka, which stops at an empty partition.metadata
+                self._disk.rename(new, self._metadata)
             self._unsynced = {path: number for path, number in self._unsynced.items() if number > changes}
+            if renames and up_to_offset:
+                self._note(self._metadata)  # the synced records need the name; the first sync of later ones covers it
 
     # -- removal --------------------------------------------------------------------------------------------------
 

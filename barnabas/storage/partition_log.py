@@ -13,7 +13,7 @@ from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACT
 from barnabas.protocol.records import build_end_txn_marker, stamp
 from barnabas.storage import recovery
 from barnabas.storage.aborted import AbortedTxn
-from barnabas.storage.checkpoints import PARTITION_METADATA, LogSize, format_partition_metadata
+from barnabas.storage.checkpoints import LogSize
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
@@ -375,8 +375,7 @@ class PartitionLog:
             disk.mkdir(directory, private=opening.private)
             if not opening.new:
                 log.snapshots.lose(log.producers)  # first, so that no folder without the file holds a log
-            if topic_id is not None:
-                log._files.store(PARTITION_METADATA, format_partition_metadata(topic_id))
+            log._files.claim(None, topic_id)
             log._start_empty(opening.log_start_offset, opening.now_ms)
             yield 0
             return log
@@ -550,19 +549,38 @@ class PartitionLog:
     # -- durability -----------------------------------------------------------------------------------------------
 
     def unsynced_files(self) -> list[File]:
-        """Files to sync for everything below the log end, before `mark_synced`. Calls may overlap."""
-        if self.log_end_offset == 0 and not (self.cuts or self.truncated_bytes):
-            return []  # a lost folder without records is created again; truncated records must not return
+        """Returns the files that a sync must cover to make everything below the present log end durable.
+
+        Sync them, then call `mark_synced` with the present log end offset. Another call before `mark_synced` is allowed.
+        """
+        # A lost folder without records is created again; truncated records must not return.
+        empty = self.log_end_offset == 0 and not (self.cuts or self.truncated_bytes)
+        if empty and not self._files.unnamed:
+            return []
         files = self._files.mark(self.log_end_offset)
-        if self.recovery_point < self.log_end_offset or files:
+        if not empty and (self.recovery_point < self.log_end_offset or files):
             files.append(self.segments.active.file)
         return files
 
-    def mark_synced(self, up_to_offset: int) -> None:
-        """Handles the end of a sync of the files that `unsynced_files` returned when the log ended at `up_to_offset`."""
+    def mark_synced(self, up_to_offset: int) -> bool:
+        """Handles the end of a sync of the files that `unsynced_files` returned when the log ended at `up_to_offset`.
+        Returns False if the folder needs another sync first. Raises OSError.
+        """
         self._files.synced(up_to_offset)
+        if self._files.unnamed:
+            return False
         self.saved.on_synced(up_to_offset)
         self.recovery_point = max(self.recovery_point, min(up_to_offset, self.log_end_offset))
+        return True
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether a power loss could leave the folder without partition.metadata. Kafka would set such a log aside."""
+        return self._files.unnamed
+
+    def store_topic_id(self) -> None:
+        """Makes partition.metadata durable at once. Raises OSError."""
+        self._files.store_topic_id(self.topic_id)
 
     def save_state(self, *, complete: bool = False) -> bool:
         return finished(self.saving_state(complete=complete))
@@ -599,10 +617,10 @@ class PartitionLog:
         return self.unsynced_files()
 
     def close(self) -> None:
-        files = self.prepare_close()
-        if files:
-            self._disk.sync_now(files)
-        self.mark_synced(self.log_end_offset)
+        """Prepares, syncs all unsynced files, and closes the files. The log cannot be used afterwards."""
+        self._disk.sync_now(self.prepare_close())
+        while not self.mark_synced(self.log_end_offset):
+            self._disk.sync_now(self.unsynced_files())
         self._disk.remove(*self.take_superseded())
         self.abandon()
 

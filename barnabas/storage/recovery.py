@@ -4,6 +4,7 @@ Nothing below the recovery point is lost or rewritten. A clean stop forbids trun
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +13,7 @@ from barnabas.ports import Disk, File
 from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL, HEADER_SIZE
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
+    NEW_SUFFIX,
     PARTITION_METADATA,
     MalformedCheckpoint,
     parse_epochs,
@@ -304,11 +306,11 @@ class _Loader:
 
 
 def read_topic_id(disk: Disk, directory: str) -> bytes | None:
-    """None if the file is missing, or torn by a power loss before its first sync."""
-    try:
-        return parse_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA}"))
-    except (FileNotFoundError, MalformedCheckpoint):
-        return None
+    """The id of the topic that owns a folder; None if no file has it, or a power loss before the first sync tore it."""
+    for name in (PARTITION_METADATA, PARTITION_METADATA + NEW_SUFFIX):
+        with contextlib.suppress(FileNotFoundError, MalformedCheckpoint):
+            return parse_partition_metadata(disk.read(f"{directory}/{name}"))
+    return None
 
 
 def remove_segment(disk: Disk, directory: str, segment: Segment) -> None:

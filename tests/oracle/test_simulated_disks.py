@@ -106,11 +106,11 @@ def read(address: str, topic: str, isolation_level: str) -> dict[int, list[bytes
     return found
 
 
-def test_kafka_serves_what_was_promised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [4, 8], ids=["a power loss beside logs without records", "a power loss"])
+def test_kafka_serves_what_was_promised(seed: int, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    # A life after which Kafka starts: a power loss can empty partition.metadata of a log without records, at which Kafka stops.
-    journal = live(8, folder)
+    journal = live(seed, folder)
     port = free_port_block(2)
     kafka = tmp_path / "kafka"
     kafka.mkdir()

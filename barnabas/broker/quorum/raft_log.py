@@ -111,8 +111,9 @@ class RaftLog:
             # It has the keys of users, and settings in plain text.
             LogOpening(now_ms=self._clock.now_ms(), topic_id=CLUSTER_METADATA_TOPIC_ID, clean=clean, private=True),
         )
-        self.voter_set = VoterSet()  # of the control records of log and snapshot
-        self.appended_bytes = 0  # since the newest snapshot
+        self._log.store_topic_id()
+        self.voter_set = VoterSet()
+        self.appended_bytes = 0
         self.latest_snapshot: SnapshotId | None = None
         self.snapshot_bytes = 0
         self._dropped: list[str] = []

@@ -18,27 +18,30 @@ class Durability:
 
     A log that need not flush (Kafka's default `flush.messages`) is acknowledged from the page cache: replication is its durability. After a
     truncation nothing is acknowledged, and followers append nothing, before it is synced: a power loss could bring old bytes back.
+    In a new folder nothing is acknowledged before its partition.metadata is synced.
     """
 
-    __slots__ = ("_cut", "_log", "_request_sync", "_requested", "_synced_offset", "_waiting")
+    __slots__ = ("_cut", "_log", "_request_sync", "_requested", "_synced_offset", "_unnamed", "_waiting")
 
     def __init__(self, log: PartitionLog, request_sync: Callable[[], None]) -> None:
         self._log = log
         self._request_sync = request_sync
         self._requested = False
         self._cut = False
+        self._unnamed = log.unnamed
         self._synced_offset = log.recovery_point  # exclusive: everything below is durable
         self._waiting: list[tuple[int, Done[None]]] = []  # in order of arrival
 
     @property
     def owed(self) -> bool:
         """Whether a sync is needed before the log's end is acknowledged."""
-        return self._cut or self._log.log_end_offset - self._synced_offset >= self._log.config.flush_messages
+        unacknowledged = self._log.log_end_offset - self._synced_offset
+        return self._cut or (self._unnamed and unacknowledged > 0) or unacknowledged >= self._log.config.flush_messages
 
     def acknowledged_end(self) -> int:
         """Acknowledged end of this replica (exclusive); requests the sync that the rest needs."""
         end = self._log.log_end_offset
-        if end - self._synced_offset < self._log.config.flush_messages and not self._cut:
+        if end - self._synced_offset < self._log.config.flush_messages and not self._cut and not self._unnamed:
             return end
         self.ask()
         return self._synced_offset
@@ -56,7 +59,7 @@ class Durability:
 
     def on_synced(self, next_offset: int) -> None:
         """Everything below `next_offset` is durable."""
-        self._requested = self._cut = False
+        self._requested = self._cut = self._unnamed = False
         self._synced_offset = max(self._synced_offset, next_offset)
 
     def covers(self, next_offset: int) -> bool:

@@ -307,10 +307,12 @@ class LogDirectory:
         if not self.online:
             return
         healthy = [replica for replica in self.replicas if not replica.failed]
-        self.disk.sync_now([file for replica in healthy for file in replica.log.prepare_close()])
+        unsynced = healthy
+        while unsynced:
+            self.disk.sync_now([file for replica in unsynced for file in replica.log.prepare_close()])
+            unsynced = [replica for replica in unsynced if not replica.log.mark_synced(replica.log.log_end_offset)]
         self.disk.remove(*[path for replica in healthy for path in replica.log.take_superseded()])
         for replica in healthy:
-            replica.log.mark_synced(replica.log.log_end_offset)
             replica.log.close()
         for name, data in self.checkpoints().items():
             self.disk.replace(name, data)
@@ -399,8 +401,9 @@ class LogDirectory:
             self._start(self._sync(), "sync")
 
     def _take_unsynced(self) -> list[Replica]:
-        """The replicas of the next sync: as many as take 10 ms of the loop. The others wait for the next turn."""
-        asked = list(islice(self._unsynced, SYNCED_AT_ONCE))
+        """The replicas of the next sync: as many as take 10 ms of the loop, and those without records last: nothing waits for them."""
+        with_records = (replica for replica in self._unsynced if replica.log.log_end_offset)
+        asked = list(islice(with_records, SYNCED_AT_ONCE)) or list(islice(self._unsynced, SYNCED_AT_ONCE))
         for replica in asked:
             del self._unsynced[replica]
         return asked
@@ -444,14 +447,13 @@ class LogDirectory:
             self._syncing = False
 
     def _mark_synced(self, replica: Replica, end_offset: int) -> bool:
-        """Notes that a log is durable up to `end_offset`, which may write a file. Returns False if that must be tried again."""
+        """Notes that a log is durable up to `end_offset`, which may write a file. Returns False if another sync is needed."""
         try:
-            replica.log.mark_synced(end_offset)
+            return replica.log.mark_synced(end_offset)
         except OSError as error:
             if error.errno not in _NO_DESCRIPTOR:
                 self.fail(error)
             return False
-        return True
 
 
 def _is_partition_folder(name: str) -> bool:

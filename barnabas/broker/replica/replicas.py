@@ -391,6 +391,8 @@ class Replicas:
         replica.traffic = None if self.traffic is None else self.traffic.of(one.topic)
         directory.replicas[replica] = None
         self._homes[replica] = directory
+        if opened.unnamed:
+            directory.request_sync(replica)  # before its first record, if possible
         directory.discard(opened.take_deleted(0))
         if assigned_directory(partition, self._node_id) != directory.directory_id:
             self._tell_directory(one.topic_id, one.partition, directory.directory_id)

@@ -49,6 +49,7 @@ class Pair:
             LogConfig(**config),  # type: ignore[arg-type]  # numbers, as given
             LogOpening(now_ms=0, topic_id=led.topic_id, clean=False),
         )
+        log.store_topic_id()
 
         def sync(replica: Replica) -> None:
             disk.sync_now(log.unsynced_files())

@@ -130,6 +130,7 @@ async def test_very_many_logs_are_synced_some_at_once(nodes: Nodes) -> None:
     peer = await nodes.peer(node)
     count = 2 * SYNCED_AT_ONCE + 10
     await peer.create("t", count)
+    await until(lambda: not any(replica.log.unnamed for replica in node.replicas.all()))
     for partition in range(count):
         node.replicas.leader("t", partition).append(build_batch([NewRecord(None, b"x", node.reactor.clock.now_ms())]))
     disk.covered.clear()

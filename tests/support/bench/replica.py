@@ -34,6 +34,7 @@ def open_replica(
     """The replica of a partition, which neither leads nor follows yet; `more` is for `Replica`."""
     opening = LogOpening(now_ms=WALL_MS, topic_id=TOPIC_ID)
     log = PartitionLog.open(disk, f"{topic}-{partition}", config or LogConfig(), opening)
+    log.store_topic_id()
     return Replica(topic, partition, TOPIC_ID, log, node_id=node_id, clock=clock, request_sync=request_sync, **more)
 
 

@@ -47,10 +47,20 @@ def idempotent(
 
 
 def open_log(
-    disk: Disk, config: LogConfig = CONFIG, *, clean: bool = False, now_ms: int = NOW, **options: Any
+    disk: Disk,
+    config: LogConfig = CONFIG,
+    *,
+    clean: bool = False,
+    now_ms: int = NOW,
+    named: bool = True,
+    **options: Any,
 ) -> PartitionLog:
-    """The log under test, in the folder "t-0"."""
-    return PartitionLog.open(disk, "t-0", config, LogOpening(now_ms=now_ms, topic_id=TOPIC_ID, clean=clean, **options))
+    """The log under test, in the folder "t-0"; with `named`, its partition.metadata is durable."""
+    opening = LogOpening(now_ms=now_ms, topic_id=TOPIC_ID, clean=clean, **options)
+    log = PartitionLog.open(disk, "t-0", config, opening)
+    if named:
+        log.store_topic_id()
+    return log
 
 
 def forget_states(disk: Disk) -> None:

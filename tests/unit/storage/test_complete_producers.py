@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_a_restart_after_producers_expired_keeps_none(clean: bool) -> None:
     assert complete_to <= 6
     if clean:
         log.close()
-    late = {"producers_complete_to": complete_to, "now_ms": NOW + 2 * DAY - 1_000}
+    late: dict[str, Any] = {"producers_complete_to": complete_to, "now_ms": NOW + 2 * DAY - 1_000}
     assert not refuses(open_log(disk, small_segments(), clean=clean, recovery_point=12, **late))
 
 

@@ -7,7 +7,12 @@ import random
 import pytest
 
 from barnabas.storage.aborted import AbortedTxn
-from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets, write_offsets
+from barnabas.storage.checkpoints import (
+    RECOVERY_POINT_CHECKPOINT,
+    parse_partition_metadata,
+    read_offsets,
+    write_offsets,
+)
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
@@ -15,6 +20,7 @@ from barnabas.storage.producers import PartitionProducers
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
     NOW,
+    TOPIC_ID,
     append,
     append_transactional,
     end_transaction,
@@ -43,13 +49,15 @@ class Model:
 
 def workload(disk: MemoryDisk, model: Model, config: LogConfig = CONFIG) -> None:
     """Plain, idempotent and transactional batches with rolls, syncs, a clean stop in the middle, and retention's kin."""
-    log = open_log(disk, config)
+    log = open_log(disk, config, named=False)
     model.note(log)
 
     def sync() -> None:
         log.save_state()
         disk.sync_now(log.unsynced_files())
-        log.mark_synced(log.log_end_offset)
+        if not log.mark_synced(log.log_end_offset):  # partition.metadata has its name, which is not durable yet
+            disk.sync_now(log.unsynced_files())
+            assert log.mark_synced(log.log_end_offset)
         model.synced_offset = log.log_end_offset
         write_offsets(disk, RECOVERY_POINT_CHECKPOINT, {("t", 0): log.recovery_point})
 
@@ -126,6 +134,8 @@ def test_power_loss_at_every_call(torn: bool, config: LogConfig) -> None:
             with pytest.raises(OSError, match="output error"):
                 workload(disk, model, config)
             disk.crash(None if seed is None else SeededRng(seed))
+            if model.synced_offset or disk.exists("t-0/partition.metadata"):  # else Kafka stops, or sets the log aside
+                assert parse_partition_metadata(disk.read("t-0/partition.metadata")) == TOPIC_ID
             try:
                 check_recovered(disk, model, config)
             except AssertionError as error:

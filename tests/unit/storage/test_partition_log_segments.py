@@ -102,7 +102,7 @@ class TestSegments:
         ]
 
     def test_a_new_partition_costs_few_calls(self, disk: MemoryDisk) -> None:
-        open_log(disk)
+        open_log(disk, named=False)
         assert disk.calls <= 4  # mkdir, two files, one write
 
 
