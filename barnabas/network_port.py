@@ -85,9 +85,5 @@ class Network(Protocol):
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to a listener, with TLS if `tls` is set. The caller sets the time-out (`asyncio.timeout`).
-
-        `server_name` is the name or address in the peer's certificate; by default `host`. Raises OSError, also
-        ssl.SSLError.
-        """
+        """Connects, with TLS if `tls` is set, to a server named `server_name` (default `host`). Raises OSError."""
         ...

@@ -32,10 +32,7 @@ class HomeLoop:
         self.loop = None
 
     def check(self, call: str) -> None:
-        """Raises IllegalState on another loop than the client's.
-
-        Without a running loop, calls that do not wait are allowed while the client's loop does not run either.
-        """
+        """Raises IllegalState on another loop. Without any running loop, calls that do not wait are allowed."""
         home = self.loop
         if home is None:
             return

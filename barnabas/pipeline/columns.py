@@ -39,10 +39,7 @@ def arrow_schema(columns: Sequence[str]) -> Any:
 
 
 def decode(chunk: Chunk, start: int, end: int, topic: str, partition: int, columns: Sequence[str]) -> Any:
-    """An Arrow record batch of the offsets from `start` (inclusive) to `end` (exclusive); None without records.
-
-    Raises RemoteProtocolError for malformed records.
-    """
+    """An Arrow record batch of the offsets [start, end); None without records. Raises RemoteProtocolError."""
     try:
         return _Decoder(chunk, start, end).table(topic, partition, columns)
     except IndexError as error:

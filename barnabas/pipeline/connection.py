@@ -18,10 +18,7 @@ from barnabas.pipeline.options import ClientOptions
 async def connected(
     client: ClientOptions, *, auto_create_topics: bool = False, timeout_ms: int | None = None
 ) -> NetworkClient:
-    """A started client. `timeout_ms` limits the first response; by default the request timeout.
-
-    Raises PipelineError: no broker answers, the cluster rejects this client, or a store is unreadable.
-    """
+    """A started client. `timeout_ms` limits the first response; by default the request timeout. Raises PipelineError."""
     try:
         cluster = NetworkClient(client, auto_create_topics=auto_create_topics)
     except IllegalState as error:

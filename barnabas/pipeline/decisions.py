@@ -207,12 +207,7 @@ def next_run(driver: Identity, decision: BatchDecision | None) -> str:
 
 
 def complete(decision: BatchDecision, forgotten: int | None = None) -> EffectSteps[None]:
-    """Phase two of a decision; may be repeated.
-
-    Raises:
-        HalfCommitted: another process aborted parts of the decision.
-        DriverReplaced: a newer driver has decided in the meantime.
-    """
+    """Phase two of a decision; may be repeated. Raises HalfCommitted, DriverReplaced."""
     lost = []
     for handle in decision.handles:
         outcome: CommitResult = yield CommitHandle(handle, decision.next_batch)
@@ -258,10 +253,9 @@ def _instructions(decision: BatchDecision, lost: Sequence[PreparedPart]) -> str:
 
 
 def admitted(decision: BatchDecision | None, batch: int, query: str, sink_id: str, *, adopt: bool = False) -> bool:
-    """Whether a task of `batch` must write; otherwise the batch is decided and the task skips its input.
+    """Whether a task of `batch` must write; if it is decided, the task skips its input. Raises PipelineError.
 
-    `adopt`: earlier batches unknown to the sink count as done. Raises PipelineError if the batch does not follow the
-    last decision.
+    `adopt`: earlier batches unknown to the sink count as done.
     """
     if decision is None:
         if batch > 0 and not adopt:
@@ -299,10 +293,7 @@ def superseded(decision: BatchDecision | None, batch: int) -> bool:
 
 
 def slot_state(mark: SlotMark | None, batch: int, query: str, sink_id: str) -> bool:
-    """For delivery `per_partition`: whether the partition's part of `batch` must be written.
-
-    Raises PipelineError if another query has written under this sink id.
-    """
+    """For delivery `per_partition`: whether the partition's part must be written. Raises PipelineError."""
     if mark is None:
         return True
     if mark.query != query:

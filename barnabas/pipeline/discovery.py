@@ -119,10 +119,7 @@ class Discovery:
         return {tp: self._epochs.get(tp, known.get(tp, -1)) for tp in partitions}
 
     async def truncated(self, seen: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> Offsets:
-        """Partitions whose logs were truncated (KIP-320) below the offsets in `seen`, each with the offset of the cut.
-
-        `epochs` are the leader epochs of `seen`; partitions without one are not checked.
-        """
+        """Partitions truncated (KIP-320) below the offsets in `seen` (with leader epochs), and the offsets of the cuts."""
         now = self.epochs(seen)
         changed = {tp: epochs[tp] for tp in seen if epochs.get(tp, -1) >= 0 and now[tp] != epochs[tp] and now[tp] >= 0}
         ends = await epoch_ends(self._cluster, changed)
@@ -133,10 +130,7 @@ class Discovery:
         return await self._listed(timestamps)
 
     async def starts(self, partitions: list[TopicPartition], firsts: Offsets, lasts: Offsets) -> Offsets:
-        """Start offsets by the options.
-
-        Raises PipelineError: an offset is out of range, a time is after the last record, or a partition is missing.
-        """
+        """Start offsets by the options. Raises PipelineError for a missing partition, offset or time."""
         bound = self.options.start
         wanted = self._wanted(bound, partitions)
         if bound.by_time:

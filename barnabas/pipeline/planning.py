@@ -37,10 +37,7 @@ class OffsetRange(NamedTuple):
 def to_json(
     offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
 ) -> dict[str, Any]:
-    """A checkpoint in canonical order: Spark compares texts.
-
-    `epochs` are the offsets' leader epochs. Offset 0 needs none, because no log is truncated below it.
-    """
+    """A checkpoint in canonical order (Spark compares texts), with leader epochs of offsets above 0."""
     found: dict[str, Any] = _by_topic(offsets)
     known = {tp: epoch for tp, epoch in (epochs or {}).items() if epoch >= 0 and offsets.get(tp, 0) > 0}
     return found | {EPOCHS: _by_topic(known)} if known else found
@@ -69,10 +66,7 @@ def _by_partition(numbers: Mapping[str, Mapping[str, int]]) -> Offsets:
 def split(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Splits the ranges for tasks: at most `max_records` offsets each, at least `min_partitions` ranges if possible.
-
-    Pieces are proportional to a range's share of all offsets, and equal within a range up to one offset.
-    """
+    """Splits the ranges for tasks: at most `max_records` offsets each, at least `min_partitions` if possible."""
     whole = [r for r in ranges if r.size]
     counts = [1 if max_records is None else -(-r.size // max_records) for r in whole]
     if min_partitions is not None and sum(counts) < min_partitions:
@@ -90,11 +84,7 @@ def _pieces(r: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], rows_max: int) -> Offsets:
-    """End offsets at most `rows_max` offsets after `start` in total, and not after `end`.
-
-    Shares are proportional to sizes, with at least one offset, so that no partition starves; if there are too many, the
-    largest partitions get one.
-    """
+    """End offsets at most `rows_max` in total after `start`, in proportion to sizes, so that no partition starves."""
     sizes = {tp: max(0, end[tp] - start.get(tp, end[tp])) for tp in sorted(end)}
     total = sum(sizes.values())
     if total <= rows_max:

@@ -105,10 +105,7 @@ def segments_of(disk: Disk, root: str, topics: Sequence[str]) -> list[Segment]:
 
 
 def scan_segment(disk: Disk, segment: Segment) -> SegmentScan:
-    """Scans a whole segment for offsets and transactions.
-
-    A wrong checksum ends the last segment, as in a broker's recovery; elsewhere it raises PipelineError.
-    """
+    """Scans a segment. A wrong checksum ends the last segment, as in recovery; elsewhere it raises PipelineError."""
     file = disk.open(segment.path)
     try:
         size = file.size()
@@ -150,11 +147,7 @@ def _end_of_transaction(data: memoryview) -> str:
 
 
 def newest_copy(scans: Iterable[SegmentScan]) -> list[SegmentScan]:
-    """The segments of each partition's newest copy over several directories.
-
-    The copy with the latest leader epoch, then the longest: a longer copy may hold records that a later leader has
-    overwritten.
-    """
+    """The segments of each partition's newest copy: by leader epoch, then by length."""
     copies: dict[tuple[str, int], dict[str, list[SegmentScan]]] = {}
     for each in scans:
         segment = each.segment
@@ -184,10 +177,7 @@ def decided(scans: Iterable[SegmentScan]) -> Decided:
 def chunks_of(
     disk: Disk, wanted: SegmentScan, start: int, end: int, aborted: Sequence[Aborted] | None
 ) -> Iterator[Chunk]:
-    """Records to deliver from the batches that overlap offsets `start` to before `end`.
-
-    `aborted`: aborted transactions of the partition, for read_committed.
-    """
+    """Records of the offsets [start, end); `aborted` are aborted transactions, for read_committed."""
     judge = None
     if aborted is not None:
         reach = [a for a in aborted if a.last_offset >= wanted.first_offset and a.first_offset < wanted.next_offset]

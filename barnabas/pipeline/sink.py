@@ -156,10 +156,7 @@ class _Sink:
             log.info("sink %s: batch %d is committed: %s", self.options.sink_id, batch, decision)
 
     async def _abort(self, batch: int, messages: Sequence[Any]) -> None:
-        """Aborts a batch, repeatedly while tasks without message may run.
-
-        Otherwise a worker that Spark has not killed yet could begin a transaction afterwards.
-        """
+        """Aborts a batch, repeatedly while tasks without message may run and begin transactions."""
         tasks = _tasks(messages)
         clock = SystemClock()
         until_ms = clock.monotonic_ms() + (_STRAGGLER_MS if None in messages else 0)

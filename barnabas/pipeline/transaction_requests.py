@@ -73,10 +73,7 @@ class TransactionRequests:
         return Identity(answer.producer_id, answer.producer_epoch)
 
     async def end(self, transactional_id: str, identity: Identity, *, commit: bool, decided: bool = False) -> bool:
-        """Sends EndTxn. Whether this identity's transaction has this outcome, now or from before.
-
-        `decided`: repeat without limit instead of giving up after `timeout_ms`.
-        """
+        """Sends EndTxn; `decided` retries without limit. Whether the transaction has this outcome, now or from before."""
         request = EndTxnRequest(
             transactional_id=transactional_id,
             producer_id=identity.producer_id,
@@ -196,10 +193,7 @@ class TransactionRequests:
         return True
 
     async def read_offset(self, group: str, *, stable: bool = True) -> tuple[int, str] | None:
-        """A group's committed offset at POSITION and its metadata, or None.
-
-        `stable` waits for open transactions with an offset of the group (KIP-447).
-        """
+        """A group's offset at POSITION and its metadata, or None. `stable` waits for open transactions (KIP-447)."""
         request = OffsetFetchRequest(
             group_id=group,
             topics=[OffsetFetchRequestTopic(name=POSITION.topic, partition_indexes=[POSITION.partition])],

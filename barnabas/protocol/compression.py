@@ -40,11 +40,10 @@ _INT32 = struct.Struct(">i")
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compresses records in formats that every Kafka client reads.
+    """Compresses records in formats that every Kafka client reads. Raises LocalProtocolError for an unknown codec.
 
     `level` is Kafka's (KIP-390): gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22. None, and Kafka's defaults for gzip (-1)
-    and lz4 (9: its fast compressor), select the codec's default. Snappy has no levels. Raises LocalProtocolError for an
-    unknown codec.
+    and lz4 (9: its fast compressor), select the codec's default. Snappy has no levels.
     """
     if level == _DEFAULT_LEVELS.get(codec):
         level = None

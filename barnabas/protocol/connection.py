@@ -57,13 +57,10 @@ class ServerConnection:
     served.
 
     Args:
-        reader: splits the received bytes into frames.
-        budget: memory shared by all connections of the server.
         on_room: called when a connection that may not read has room again.
         on_evicted: called when the connection must close because others need its room.
 
     Attributes:
-        closed: nothing is served, held or written.
         ended: the peer sends no more.
         reading: whether the shell reads; the shell sets it after `may_read`.
         writing_paused: whether the peer leaves its responses unread.

@@ -168,8 +168,6 @@ class Exchange:
     response.
 
     Args:
-        client_id: sent in every header.
-        request_timeout_ms: default deadline of a response.
         deliver: calls a request's `done` with its result.
         decode_later: decodes a long response to a request sent with `in_slices`, and calls its `done`.
         sasl: creates the conversation of each authentication; None: no authentication.

@@ -43,13 +43,7 @@ class JaasError(BarnabasError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Jaas:
-    """A login module with its options.
-
-    Attributes:
-        module: Java class, e.g. org.apache.kafka.common.security.plain.PlainLoginModule.
-        flag: required, requisite, sufficient or optional. It has no effect in Kafka.
-        options: values by name, also secrets.
-    """
+    """A login module: Java class, flag (without effect in Kafka) and options, which include secrets."""
 
     module: str
     flag: str

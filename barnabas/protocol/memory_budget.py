@@ -42,10 +42,6 @@ class MemoryBudget:
         unread_bytes_max: of all responses that peers leave unread, together.
         ordinary_bytes: of a connection, not counted.
         evicts: a frame evicts the oldest holders instead of waiting: for unauthenticated peers.
-
-    Attributes:
-        unread_bytes: responses that peers leave unread, together.
-        frame_bytes: bytes reserved for frames.
     """
 
     def __init__(

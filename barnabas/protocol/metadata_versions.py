@@ -48,10 +48,7 @@ def metadata_version_name(level: int) -> str:
 
 
 def metadata_version_level(name: str) -> int:
-    """The level of a name ("4.3-IV0"), of a release ("4.3": its last level), or of a number.
-
-    Raises ValueError with the newest names.
-    """
+    """The level of "4.3-IV0", of a release ("4.3": its last level), or of a number. Raises ValueError."""
     if name.isascii() and name.isdigit():
         return int(name)
     found = [level for level, each in METADATA_VERSIONS.items() if name in (each, each.partition("-")[0])]

@@ -173,11 +173,7 @@ def extensions_of(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_allowed(listed: str, key: str, resource: str, environment: Mapping[str, str]) -> None:
-    """Rejects a URL or file that KAFKA_OPTS does not allow. Raises OAuthInvalid.
-
-    The allow lists are the `-D` options of this variable, where Kafka reads system properties. Unlike in Kafka, a
-    missing list allows all.
-    """
+    """Rejects what the `-D` allow lists in KAFKA_OPTS exclude (without a list, nothing). Raises OAuthInvalid."""
     try:
         words = shlex.split(environment.get("KAFKA_OPTS", ""))
     except ValueError:

@@ -61,10 +61,7 @@ def decode(
 
 
 def decode_values(data: bytes, count: int) -> list[bytes] | None:
-    """The values of the `count` records that fill `data`, in half the time of `decode`.
-
-    None if a value is null, a record has headers, or for malformed input: then call `decode`.
-    """
+    """The values of all records, in half the time of `decode`; None for null values, headers or malformed input."""
     values: list[bytes] = []
     size = len(data)
     position = 0
@@ -122,10 +119,7 @@ def decode_values(data: bytes, count: int) -> list[bytes] | None:
 
 
 def single(data: bytes, position: int, end: int) -> tuple[int, bytes, bytes | None] | None:
-    """Offset delta, key and value of the record from `position` to `end`; None unless it has the most frequent form.
-
-    That is: a key, no headers, deltas of one byte, lengths of at most two bytes. Otherwise call `decode`.
-    """
+    """Offset delta, key, value of a record of the most frequent form (key, no headers, short numbers), else None."""
     try:
         length = data[position]
         position += 1

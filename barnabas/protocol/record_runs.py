@@ -21,10 +21,9 @@ _LESS = bytes(range(128))  # the last byte
 
 
 def equal_run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, int, int, int]:
-    """Checks the run from record `number` at `position`, before record `stop`.
+    """Checks the run from record `number` on, before `stop`; returns the next number and `record_walk.walk`'s results.
 
-    Returns the number of the record after the run (`number` without a run), and the other results of
-    `record_walk.walk`. Raises RemoteProtocolError or IndexError if the first record is malformed.
+    Raises RemoteProtocolError or IndexError if the first record is malformed.
     """
     start = position
     length, body = varint(data, start)

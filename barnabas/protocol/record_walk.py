@@ -127,11 +127,7 @@ def _number_at(records: memoryview, position: int) -> tuple[int, int]:
 
 
 def is_usual(data: bytes) -> bool:
-    """Whether `data` is one well-formed record of the usual form, as in batches of one record if latency matters.
-
-    That is: a value, with or without a key, no headers, both deltas 0, and lengths of one or two bytes. Else call
-    `walk`.
-    """
+    """Whether `data` is one well-formed record with a value, no headers, deltas 0, and lengths of one or two bytes."""
     try:
         raw: i64 = data[0]
         at: i64 = 1
@@ -356,10 +352,7 @@ def _tail(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
 
 
 def deltas(data: bytes, position: int, count: int) -> tuple[list[tuple[int, int, bool]], int]:
-    """(offset delta, timestamp delta, has a key) of `count` records, gaps allowed; the position after the last.
-
-    Reads only the beginning of each record. Raises RemoteProtocolError beyond `data`.
-    """
+    """(offset delta, timestamp delta, has a key) of `count` records, gaps allowed; then the position after the last."""
     found: list[tuple[int, int, bool]] = []
     size = len(data)
     try:

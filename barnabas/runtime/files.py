@@ -364,11 +364,7 @@ class FileDisk:
         loop.run_in_executor(self._worker, round_.work).add_done_callback(finished)
 
     def _prepare(self, files: Sequence[File]) -> _Round:
-        """The work of a sync: fsync of each file, then of the folders with new names.
-
-        Open descriptors are pinned. A file without one is opened only for its fsync, within the limit. A closed or
-        removed file needs none.
-        """
+        """The work of a sync: fsync of each file, then of the folders with new names; descriptors are pinned."""
         round_ = _Round()
         round_.folders, self._renamed = self._renamed, {}
         for file in dict.fromkeys(files):

@@ -170,11 +170,7 @@ class AsyncioNetwork:
         accept: bool = True,
         options: ListenerOptions = PLAIN_LISTENER,
     ) -> Listener:
-        """Serves each connection by a new `factory()`. Host "" means every interface. OSError if the address is in use.
-
-        A bound socket that does not listen yet rejects connections, and keeps most other programs from binding its
-        port.
-        """
+        """Serves each connection by a new `factory()`. Host "" means every interface. OSError if the address is in use."""
         listener = TcpListener(await _bind(host, port, options), factory, options, self._reserved)
         if accept:
             try:

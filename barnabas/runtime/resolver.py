@@ -62,10 +62,7 @@ class Resolver:
         self._lookups: dict[str, _Lookup] = {}
 
     async def addresses(self, host: str) -> list[str]:
-        """The addresses of a host, the preferred one first.
-
-        Raises OSError (unknown name, or no name server answered), UnicodeError (invalid name).
-        """
+        """The addresses, the preferred one first. Raises OSError, or UnicodeError for an invalid name."""
         lookup = self._lookup(host)
         known = self._known.get(host)
         try:

@@ -80,10 +80,7 @@ class Scope:
         return task
 
     def child(self, name: str, *, on_crash: Callable[[BaseException], None] | None = None) -> Scope:
-        """An inner scope, cancelled with this one. Without `on_crash` its crash is also a crash of this scope.
-
-        Raises LocalProtocolError if the scope is stopping.
-        """
+        """An inner scope. Without `on_crash` its crash is this scope's, too. Raises LocalProtocolError when stopping."""
         if self._stopping:
             raise LocalProtocolError(f"scope {self.name!r} is stopping, scope {name!r} cannot start")
         scope = Scope(f"{self.name}/{name}", on_crash=on_crash or self._crashed)

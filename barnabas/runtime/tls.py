@@ -117,10 +117,7 @@ class TlsSettings:
 
 
 def server_context(settings: TlsSettings, stores: TlsStores | None = None) -> ssl.SSLContext:
-    """The context of a listener. Reads `stores` if None.
-
-    Raises TlsError: no key, an unreadable store, or ssl.client.auth asks for certificates without a trust store.
-    """
+    """The context of a listener. Reads `stores` if None. Raises TlsError."""
     prefix = settings.prefix
     if not settings.has_key:
         raise TlsError(f"{prefix}ssl.keystore.location is not set; {working_block(prefix)}")
@@ -143,10 +140,7 @@ def server_context(settings: TlsSettings, stores: TlsStores | None = None) -> ss
 
 
 def client_context(settings: TlsSettings, stores: TlsStores | None = None) -> ssl.SSLContext:
-    """The context of a client; without a trust store the system's authorities are trusted. Reads `stores` if None.
-
-    Raises TlsError for an unreadable store.
-    """
+    """The context of a client, by default with the system's authorities. Reads `stores` if None. Raises TlsError."""
     stores = stores or settings.stores()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _limit(context, settings)
@@ -166,10 +160,7 @@ def client_context(settings: TlsSettings, stores: TlsStores | None = None) -> ss
 
 
 def check_own_certificate(settings: TlsSettings, stores: TlsStores) -> None:
-    """Tries a handshake of this node with itself, without host names, as Kafka does for inter-broker listeners.
-
-    Raises TlsError if another node with the same trust store would reject this certificate.
-    """
+    """A handshake with itself, as in Kafka. Raises TlsError if nodes with this trust store would reject it."""
     client_side = client_context(replace(settings, endpoint_identification_algorithm=""), stores)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [

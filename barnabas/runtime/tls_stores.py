@@ -47,10 +47,7 @@ def key_store(
     password: str | None = None,
     key_password: str | None = None,
 ) -> KeyStore | None:
-    """The key store of the settings; None without one. Raises TlsError.
-
-    `kind` is ssl.keystore.type, `prefix` that of the settings' names in errors, such as listener.name.x.
-    """
+    """The key store of ssl.keystore.type `kind`, or None. Raises TlsError with names that begin with `prefix`."""
     names = f"{prefix}ssl.keystore."
     if key or chain:
         if kind != "PEM":

@@ -218,10 +218,7 @@ def read_clean_shutdown(disk: Disk) -> int | None:
 
 
 def take_clean_shutdown(disk: Disk) -> int | None:
-    """Removes the file and returns as `read_clean_shutdown`.
-
-    Call it before any log is written: a file that reappears after a power loss would declare torn logs valid.
-    """
+    """As `read_clean_shutdown`, and removes the file: call it before any log is written."""
     epoch = read_clean_shutdown(disk)
     if epoch is not None:
         disk.remove(CLEAN_SHUTDOWN_FILE)

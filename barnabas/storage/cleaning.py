@@ -44,13 +44,9 @@ class CleaningStep(NamedTuple):
 class Cleaning:
     """One cleaning of a log; it may pause or stop between two steps.
 
-    Args:
-        map_bytes_max: memory for the keys in bytes (log.cleaner.dedupe.buffer.size).
-
-    Attributes:
-        end_offset: after the last step everything below it is clean.
-        keys: number of keys in the map.
-        bytes_before, bytes_after: size of the replaced segments and of those that replaced them.
+    `map_bytes_max` limits the memory for keys (log.cleaner.dedupe.buffer.size). After the last step everything below
+    `end_offset` is clean; `bytes_before` and `bytes_after` are the sizes of the replaced segments and of their
+    replacements.
     """
 
     def __init__(self, disk: Disk, log: PartitionLog, cleanable: Cleanable, *, now_ms: int, map_bytes_max: int) -> None:

@@ -85,13 +85,9 @@ def last_records(producers: PartitionProducers) -> dict[int, LastRecord]:
 
 
 class CleanedTransactions:
-    """Transactions in the batches of one pass.
+    """Transactions in the batches of one pass; `aborted` are all aborted ones that overlap its range.
 
-    Args:
-        aborted: all aborted transactions that overlap the range of the pass.
-
-    Attributes:
-        kept: aborted transactions whose data was read, in marker order. Their markers and index entries stay.
+    `kept`: those whose data was read, in marker order. Their markers and index entries stay.
     """
 
     __slots__ = ("_aborted", "_committed", "_ongoing", "kept")

@@ -42,11 +42,7 @@ class EpochCache:
         self.dirty = True
 
     def end_offset_for_epoch(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch ≤ `epoch` and its end offset (exclusive).
-
-        For an epoch newer than all: (NO_EPOCH, NO_OFFSET). For one older than all: the epoch itself and the start
-        offset of the first known one (KIP-279).
-        """
+        """Largest known epoch ≤ `epoch` and its exclusive end offset; (NO_EPOCH, NO_OFFSET) above all (KIP-279)."""
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return NO_EPOCH, NO_OFFSET
         if epoch == self._epochs[-1]:

@@ -22,12 +22,9 @@ class LogOpening:
     Attributes:
         now_ms: present time, by which producers expire.
         topic_id: 16 bytes of the owner; None accepts the id in the folder.
-        clean: the log was stopped cleanly: files are trusted, and damage or an end below `recovery_point` raises
-            DamagedLog. Otherwise everything above `recovery_point` is checked, and the log is truncated at the first
-            damage.
-        recovery_point: from the checkpoint: everything below it was durable.
-        log_start_offset: from the checkpoint.
-        producers_complete_to: from the checkpoint, 0 without one: `ProducerSnapshots.complete_to`.
+        clean: files are trusted, and damage or an end below `recovery_point` raises DamagedLog. Otherwise everything
+            above `recovery_point` is checked, and the log is truncated at the first damage.
+        recovery_point, log_start_offset, producers_complete_to: from the checkpoints.
         size: at the clean stop, if known. Other .log files raise DamagedLog; other .txnindex files are rebuilt.
         new: if the folder is missing, no producer can have written to this partition before.
         private: a new folder is readable only by the owner of the process.

@@ -48,13 +48,9 @@ class PartitionLog:
 
     Attributes:
         topic_id: 16 bytes; zeros if the folder has none.
-        log_start_offset: the first readable offset.
-        log_end_offset: the next offset to be written.
-        recovery_point: everything below it is durable.
-        cleaned_to: the cleaner has cleaned everything below it.
-        size_bytes: of all its .log files.
+        log_start_offset, log_end_offset: the first readable offset, the next to be written.
+        recovery_point: everything below it is durable; `cleaned_to`: cleaned.
         cuts: number of truncations of its end. A sync that began before a truncation does not cover later appends.
-        snapshots: the producer snapshots on disk.
     """
 
     __slots__ = (
@@ -122,10 +118,7 @@ class PartitionLog:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True) -> LogSlice:
-        """Whole batches from the one that contains `offset`. All begin below `end_offset`.
-
-        `at_least_one` also returns a first batch larger than `max_bytes`. Raises BrokerError (OFFSET_OUT_OF_RANGE).
-        """
+        """Whole batches from that of `offset` on, below `end_offset`. Raises BrokerError (OFFSET_OUT_OF_RANGE)."""
         if offset < self.log_start_offset or offset > self.log_end_offset:
             raise BrokerError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -146,10 +139,7 @@ class PartitionLog:
         return self.segments.max_timestamp_offset(self.log_start_offset, end_offset)
 
     def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
-        """(epoch, end offset) of the divergence from a log that ends at `offset` in that epoch, or None.
-
-        Raises BrokerError (OFFSET_OUT_OF_RANGE) for an unknown epoch.
-        """
+        """(epoch, end offset) of the divergence from a log that ends at `offset` in that epoch, or None."""
         epoch, end_offset = self.epochs.end_offset_for_epoch(last_fetched_epoch, self.log_end_offset)
         if end_offset < 0:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -241,11 +231,9 @@ class PartitionLog:
         now_ms: int,
         transaction_version: int,
     ) -> AppendInfo:
-        """Writes a transaction marker. A repeated marker is written again, as in Kafka.
+        """Writes a marker, again if repeated, as in Kafka.
 
-        Raises:
-            BrokerError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
-            OSError: the disk failed.
+        Raises BrokerError (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED), OSError.
         """
         self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         offset = self.log_end_offset
@@ -586,11 +574,7 @@ class PartitionLog:
         return finished(self.saving_state(complete=complete))
 
     def saving_state(self, *, complete: bool = False) -> Steps[bool]:
-        """Saves the state at the log end for a fast start after a crash. Returns whether that was needed.
-
-        The state is that of the first step. It is written once a sync has covered its end, unless the log is truncated
-        or closed. `complete`: the index files were completed. Raises OSError.
-        """
+        """Saves the state at the log end, once synced, for a fast start after a crash; returns whether that was needed."""
         active = self.segments.active
         if self.saved.end_offset == self.log_end_offset or not (active.size and self.config.saves_state):
             return False

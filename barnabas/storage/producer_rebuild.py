@@ -26,12 +26,8 @@ _REMEMBERED_SEGMENTS_MAX = 16
 class ProducerRebuild:
     """Rebuilds the producer state of one log.
 
-    The result is `complete` if the log is read from offset 0 without a gap, or a snapshot up to `complete_to` is used,
-    and no committed records were lost.
-
-    Args:
-        complete_to: as in `ProducerSnapshots.complete_to`; -1: no state is complete.
-        now_ms: the time by which producers of a snapshot expire; None keeps all.
+    It is `complete` if the log is read from offset 0 without a gap, or from a snapshot up to `complete_to` (-1: never),
+    and no committed records were lost. `now_ms` expires producers of a snapshot; None keeps all.
     """
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, *, complete_to: int, now_ms: int | None) -> None:

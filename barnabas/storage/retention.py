@@ -16,14 +16,12 @@ def expired_segments(
     high_watermark: int,
     log_end_offset: int,
 ) -> int:
-    """Number of oldest segments to delete: by retention.ms, retention.bytes, or below the log start offset.
-
-    Without "delete" in cleanup.policy only the log start offset counts. The last segment goes only by age.
-    """
+    """Number of oldest segments to delete: by retention.ms, retention.bytes, or below the log start offset."""
     surplus = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         end_offset = log_end_offset if following is None else following.base_offset
+        # The last segment is deleted only by age; an empty one replaces it.
         if end_offset > high_watermark or (following is None and not segment.size):
             break
         below_start = following is not None and end_offset <= log_start_offset

@@ -125,12 +125,7 @@ def read_state(disk: Disk, directory: str, names: Container[str]) -> SavedState 
 
 
 class StateFile:
-    """The state file of one log.
-
-    Attributes:
-        end_offset: log end in the saved state.
-        trusted: changes when states captured earlier become invalid.
-    """
+    """The state file of one log. `trusted` changes when states captured earlier become invalid."""
 
     __slots__ = ("_directory", "_disk", "_unsynced", "end_offset", "trusted")
 

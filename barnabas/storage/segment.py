@@ -309,10 +309,7 @@ class Segment:
             return None
 
     def index_changes(self, *, complete: bool) -> list[IndexChange]:
-        """Changes that bring .index and .timeindex up to date, to be written before the next call.
-
-        The first change of a file begins at 0; the file ends with its change. A `complete` segment will not grow.
-        """
+        """Changes that bring .index and .timeindex up to date (at 0: a rewrite), to write before the next call."""
         self.seal_file()
         offset_index, time_index, stored = self.offset_index, self.time_index, self._stored
         time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
@@ -509,10 +506,7 @@ class Segment:
         return position, end_offset
 
     def truncate_to(self, offset: int) -> int:
-        """Removes everything from the batch of `offset`, or a damaged one before it. Returns the new end offset.
-
-        Raises BrokerError (CORRUPT_MESSAGE) if the .txnindex is damaged; nothing was removed.
-        """
+        """Removes everything from the batch of `offset`, or a damaged one before it; returns the new end offset."""
         aborted = self.aborted
         position, end_offset = self.cut_at(offset)
         self.file.truncate(position)
@@ -549,10 +543,7 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
     ) -> LogSlice | None:
-        """Whole batches from the one that contains `offset`, below `end_offset`; None if this segment ends before it.
-
-        A sequential reader needs one read of the file, another reader two. Raises BrokerError (CORRUPT_MESSAGE).
-        """
+        """Whole batches from the one that contains `offset`, below `end_offset`; None if this segment ends before it."""
         position = self._hints.pop(offset, -1)
         if position < 0:
             batch = self.locate(offset)

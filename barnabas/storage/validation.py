@@ -63,14 +63,10 @@ def _invalid(message: str) -> BrokerError:
 def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: AppendOrigin, now_ms: int) -> CheckedBatch:
     """Checks the one batch in `data`. An incomplete batch after it is ignored, as in Kafka.
 
-    Args:
-        data: the batch, or its finished inspection. Without an inspection the records are inspected here, if necessary.
-
     Returns:
-        The batch, writable and of exact size (the same buffer if `data` is writable and its records do not change), its
-        attributes, last offset delta, max timestamp (of the records, or the append time for LogAppendTime), producer
-        id,
-        producer epoch and base sequence, and the cost of the check of its records in this call.
+        The batch, writable and of exact size (the same buffer if possible), its attributes, last offset delta, max
+        timestamp,
+        producer id, epoch and base sequence, and the cost of the check of its records in this call.
 
     Raises:
         BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
@@ -223,8 +219,7 @@ def _writable(data: Buffer, size: int) -> bytearray | memoryview:
 def single_batch_size(data: Buffer) -> int:
     """Size of the whole batch at the beginning of `data`. An incomplete one after it is ignored, as in Kafka.
 
-    Raises BrokerError: INVALID_RECORD: no batch, several, or an old magic; CORRUPT_MESSAGE: an impossible length or
-    magic.
+    Raises BrokerError: INVALID_RECORD (none, several, old magic), CORRUPT_MESSAGE (impossible length or magic).
     """
     size = _whole_batch_size(data, 0)
     if size is None:

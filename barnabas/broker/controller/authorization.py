@@ -78,10 +78,7 @@ def check_cluster_operation(access: Access, api_key: int) -> None:
 
 
 def authorized_decision(access: Access, decide: RequestDecider) -> RequestDecider:
-    """Refuses what the client may not do and decides the rest by `decide`.
-
-    The result raises BrokerError(CLUSTER_AUTHORIZATION_FAILED) if the whole request is refused.
-    """
+    """`decide` for what the client may do; raises BrokerError(CLUSTER_AUTHORIZATION_FAILED) if that is nothing."""
     if access.unrestricted:
         return decide
     in_slices: RequestDecider = decide.in_slices if isinstance(decide, LongDecision) else decide

@@ -63,10 +63,7 @@ def deliver(done: AnyDone, answer: object) -> None:
 
 
 class LongDecision(Generic[Q, A]):
-    """Decorator of a decision whose time depends on its request: a generator that yields work units and returns the decision.
-
-    The controller runs it in slices. A plain call runs it to its end.
-    """
+    """Decorator of a long decision: a generator of work units that the controller runs in slices, and a plain call to its end."""
 
     def __init__(self, in_slices: Callable[[ClusterView, Q], Work]) -> None:
         self.in_slices = in_slices

@@ -29,10 +29,7 @@ def forward(
     timeout_ms: int,
     client: MutatingClient | None = None,
 ) -> None:
-    """Sends a request on behalf of the client of `access`; long requests and answers are coded in slices.
-
-    `client` names the mutation quota; `done` gets the answer, a BrokerError of the controller, or the peer's PeerError.
-    """
+    """`client` names the mutation quota. `done` gets the answer, a BrokerError of the controller, or the peer's PeerError."""
     version = peer.version_of(type(request))
     client_id = f"controller-{peer.purpose}"
     if client is not None:

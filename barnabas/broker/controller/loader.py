@@ -29,10 +29,7 @@ UNITS_OF_A_RECORD: Final = 2  # of work: decoded and replayed
 
 
 class MetadataLoader:
-    """Replays the metadata log of one node. Images are published in log order, and hold only what is committed.
-
-    The records of an open metadata transaction are in no image, so no snapshot is taken while one is open.
-    """
+    """Replays the metadata log of one node; its images never hold records of an open metadata transaction."""
 
     def __init__(
         self,
@@ -71,10 +68,7 @@ class MetadataLoader:
         self._begin(self._replay_batches(batches if isinstance(batches, bytes) else bytes(batches)))
 
     def _begin(self, work: Work) -> None:
-        """Runs a first slice at once and the rest in later turns; until then the quorum delivers nothing more.
-
-        Raises InvariantViolated for malformed or contradictory records, UnsupportedFeatures for a finalized feature that is not served.
-        """
+        """Until all slices have run the quorum delivers nothing more. Raises InvariantViolated, UnsupportedFeatures."""
         rest = advance(work)
         if isinstance(rest, WorkResult):
             return

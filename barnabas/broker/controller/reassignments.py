@@ -29,10 +29,7 @@ from barnabas.work import Work
 
 @LongDecision[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
 def alter_reassignments(view: ClusterView, request: AlterPartitionReassignmentsRequest) -> Work:
-    """Begins reassignments; the AlterPartition that adds the last new replica to the ISR completes one (`Elections.change`).
-
-    Partitions are decided separately; the last entry of a repeated partition counts.
-    """
+    """Each partition separately. The AlterPartition that adds the last new replica to the ISR completes one (`Elections.change`)."""
     elections = Elections(view.image, view.config)
     records: dict[tuple[str, int], MetadataRecord] = {}
     responses = []

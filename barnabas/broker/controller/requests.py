@@ -93,13 +93,7 @@ DECISIONS: Final[Mapping[type, RequestDecision]] = {
 }
 
 # fields with errors, in responses without a top-level error
-_ITEMS: Final = (
-    "topics",
-    "responses",
-    "results",
-    "entries",
-    "filter_results",
-)
+_ITEMS: Final = ("topics", "responses", "results", "entries", "filter_results")
 
 
 def refused_as_a_whole(response: object) -> ErrorCode:

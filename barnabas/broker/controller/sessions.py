@@ -42,10 +42,7 @@ class _Contact:
 
 
 class BrokerSessions:
-    """Sessions of brokers; monotonic milliseconds. A session lasts broker.session.timeout.ms from the last heartbeat.
-
-    Sessions exist only while this controller is active; a fenced broker has a contact but no session.
-    """
+    """Sessions of brokers, while this controller is active; monotonic ms. A fenced broker has a contact but no session."""
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms

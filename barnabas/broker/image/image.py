@@ -15,13 +15,7 @@ K = TypeVar("K")
 
 NO_LEADER = -1
 # of ConfigRecord, DescribeConfigs and IncrementalAlterConfigs
-TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = (
-    2,
-    4,
-    8,
-    16,
-    32,
-)
+TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
 
 PARTITIONS_PER_UNIT: Final = 50  # of work: copied or compared
 

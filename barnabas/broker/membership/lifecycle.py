@@ -398,10 +398,7 @@ class Lifecycle:
     # --- shutdown -------------------------------------------------------------------------------------------------
 
     async def shut_down(self) -> None:
-        """Hands over every leadership and waits until the broker is fenced, for a limited time.
-
-        Without controlled.shutdown.enable the broker only stops: the controller fences it as one that was killed.
-        """
+        """Hands over leaderships, for a limited time, if controlled.shutdown.enable: else the controller fences the broker as killed."""
         if self.state is BrokerState.RUNNING and not self._config.get_bool("controlled.shutdown.enable"):
             self.become(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
         if self.state is not BrokerState.RUNNING:

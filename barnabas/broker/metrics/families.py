@@ -21,10 +21,7 @@ def counter(name: str, doc: str, value: float) -> Metric:
 def quantile_family(
     name: str, doc: str, label: str, histograms: Mapping[str, Histogram], exact: Mapping[str, int] | None = None
 ) -> Iterator[Metric]:
-    """A Kafka histogram: a gauge for each quantile, and _count, without _sum. Without `label` there is one histogram.
-
-    `exact` has the counts, if the histograms hold a part of the durations.
-    """
+    """A Kafka histogram: a gauge for each quantile, and `exact` or its own _count, without _sum. No `label`: one histogram."""
     labels = [label] if label else []
     quantiles = GaugeMetricFamily(name, doc, labels=[*labels, "quantile"])
     counts = UnknownMetricFamily(f"{name}_count", f"Number of values in {name}.", labels=labels)

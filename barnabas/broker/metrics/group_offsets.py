@@ -34,10 +34,7 @@ class _Known(NamedTuple):
 
 
 class GroupOffsets:
-    """Rows of committed offsets. A topic may have thousands: only changed rows are touched.
-
-    A scrape abandoned within a topic leaves rows that the next one updates or drops.
-    """
+    """Rows of committed offsets; only changed rows are touched. A scrape abandoned within a topic is completed by the next."""
 
     def __init__(self) -> None:
         self.sums: LineTable[_Topic] = LineTable(  # a row for each topic of a group

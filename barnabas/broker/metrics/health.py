@@ -9,10 +9,7 @@ from barnabas.broker.metrics.parts import Observed
 
 
 class Health:
-    """A broker is ready while it serves clients: metadata loaded, unfenced, every log open, no failed log directory, the loop running.
-
-    A controller alone is ready once it has the metadata and knows the leader.
-    """
+    """A broker is ready while unfenced, with all logs and log directories; a controller once it has metadata and a leader."""
 
     def __init__(self, node: Observed, watch: LoopWatch) -> None:
         self._node = node

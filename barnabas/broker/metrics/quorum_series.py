@@ -23,10 +23,7 @@ METADATA: Final = "kafka_server_brokermetadatametrics_"
 
 
 class QuorumSeries:
-    """Channel counts are those of this node's requests to voters, as in Kafka. `commit_latency` is empty without a controller.
-
-    Barnabas writes no no-op records, so the lag of the last applied record is 0 while everything committed is applied.
-    """
+    """Channel counts are those of this node's requests to voters, as in Kafka. Without no-op records, lag is 0 when all is applied."""
 
     def __init__(
         self, reactor: Reactor, quorum: Quorum, current: CurrentImage, peers: Peers, commit_latency: Histogram

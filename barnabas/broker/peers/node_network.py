@@ -44,10 +44,7 @@ def peer_logins(config: BrokerConfig, rng: Rng, offload: Offload = in_place) -> 
 
 
 class NodeNetwork:
-    """Connects by the security protocols of the other nodes' listeners, with no fallback to plaintext.
-
-    The address of a voter is that of a controller listener, every other one that of the inter-broker listener.
-    """
+    """Connects by the security protocol of the listener: a voter's address is a controller listener, any other the inter-broker one."""
 
     def __init__(self, below: Network, config: BrokerConfig, tls: NodeTls) -> None:
         self._below = below

@@ -9,10 +9,7 @@ from barnabas.network_port import Network
 
 
 async def probe(network: Network, host: str, port: int, timeout_ms: int) -> ProbeResult:
-    """Connects and disconnects; says nothing about the health of the process. After `timeout_ms` the result is UNREACHABLE.
-
-    `network` has no TLS, also for listeners with TLS: the result precedes a handshake.
-    """
+    """Connects and disconnects, without TLS: proves a listening process, not its health. UNREACHABLE after `timeout_ms`."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             transport, _ = await network.connect(asyncio.Protocol, host, port)

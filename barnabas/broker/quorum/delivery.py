@@ -42,10 +42,7 @@ class RaftListener(Protocol):
 
 
 class ListenerContext:
-    """Delivery state of the listener. Every committed batch is delivered once and in order.
-
-    `on_leading` follows everything before the own epoch, `on_not_leading` precedes anything of a later epoch.
-    """
+    """Delivers committed batches once and in order, everything before the own epoch before `on_leading`."""
 
     __slots__ = ("_leader", "_leading_epoch", "_listener", "_log", "held", "next_offset", "stopped")
 

@@ -264,10 +264,7 @@ class Quorum:
     # --- requests of other members --------------------------------------------------------------------------------
 
     def answer(self, request: RaftRequest, max_bytes: int, done: Callable[[RaftResponse], None]) -> None:
-        """Answers a member at once, or later for a fetch without new records. Views are valid during `done`.
-
-        Raises BrokerError(BROKER_NOT_AVAILABLE) while the node starts or stops, or if its disk failed.
-        """
+        """At once, or later for a fetch without new records. Views are valid during `done`. Raises BrokerError(BROKER_NOT_AVAILABLE)."""
         if not self._running:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the quorum of this node is not running")
         now_ms = self.reactor.clock.monotonic_ms()

@@ -406,10 +406,7 @@ class RaftLog:
         return dropped + self._log.take_deleted(None)
 
     def apply_retention(self, limit_bytes: int, high_watermark: int, limit_ms: int = -1) -> None:
-        """Drops the oldest snapshots, with the log below their successors, until log and snapshots fit. The newest stays.
-
-        A snapshot whose timestamp is older than `limit_ms` is dropped, too; -1: no limit.
-        """
+        """Drops snapshots above the limit or older than `limit_ms` (-1: no limit), never the newest, with the log below their successors."""
         now_ms = self._clock.now_ms()
         snapshots = list_snapshots(self.disk, CLUSTER_METADATA_FOLDER)
         sizes = [self.disk.size(self.snapshot_path(snapshot)) for snapshot in snapshots]

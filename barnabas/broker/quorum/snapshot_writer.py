@@ -51,10 +51,7 @@ class SnapshotWriter:
         return 0 < interval_ms <= self._clock.now_ms() - self._written_ms and self._log.appended_bytes > 0
 
     def encode(self, values: Iterable[bytes], epoch: int, last_timestamp_ms: int) -> Work:
-        """Returns the bytes of a snapshot of a committed part of the log.
-
-        `values` are its encoded records, in order; `epoch` and `last_timestamp_ms` are those of its last record.
-        """
+        """Returns a snapshot of the committed records `values`, whose last has this epoch and timestamp."""
         return encode_snapshot_in_slices(
             values,
             epoch=epoch,

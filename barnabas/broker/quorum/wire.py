@@ -149,10 +149,7 @@ def _fetch_request(request: Fetch, cluster_id: str, directory_id: bytes, max_byt
 
 
 def read_reply(message: ReplyMessage) -> RaftResponse:
-    """Records and bytes are views into the message.
-
-    Raises RemoteProtocolError: it does not name the metadata partition, or has an unknown error code.
-    """
+    """Records and bytes are views. Raises RemoteProtocolError for another partition or an unknown error code."""
     error = _error(message.error_code)
     topics: list[Any] = message.responses if isinstance(message, fetches.FetchResponse) else message.topics
     partitions = topics[0].partitions if len(topics) == 1 else []
@@ -205,10 +202,7 @@ def _error(code: int) -> ErrorCode:
 
 
 def read_request(message: RequestMessage, version: int, *, cluster_id: str, node_id: int) -> RaftRequest:
-    """Decodes a request; it may name the voter that it is meant for.
-
-    Raises BrokerError: INCONSISTENT_CLUSTER_ID; INVALID_VOTER_KEY: meant for another voter; INVALID_REQUEST: not the metadata partition.
-    """
+    """Raises BrokerError: INCONSISTENT_CLUSTER_ID, INVALID_VOTER_KEY (for another voter), INVALID_REQUEST (another partition)."""
     if message.cluster_id is not None and message.cluster_id != cluster_id:
         raise BrokerError(
             ErrorCode.INCONSISTENT_CLUSTER_ID, f"it is of cluster {message.cluster_id}, this node of {cluster_id}"

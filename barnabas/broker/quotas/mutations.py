@@ -25,10 +25,7 @@ class MutatingClient(NamedTuple):
 
     @property
     def strict(self) -> bool:
-        """Whether it knows THROTTLING_QUOTA_EXCEEDED: CreateTopics since 6, DeleteTopics since 5, CreatePartitions since 3.
-
-        Other clients are only throttled.
-        """
+        """Whether it knows THROTTLING_QUOTA_EXCEEDED; others are only throttled."""
         return self.version >= FIRST_STRICT_VERSIONS.get(self.api_key, 0)
 
 
@@ -63,10 +60,7 @@ class MutationPermits:
 
 
 class MutationQuotas:
-    """Mutation quotas of one controller; another active controller begins with full buckets.
-
-    `in_slices` runs long work in later turns of the loop.
-    """
+    """Mutation quotas of one controller, full at its begin. `in_slices` runs long work in later turns of the loop."""
 
     def __init__(
         self,

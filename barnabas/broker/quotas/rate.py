@@ -9,10 +9,7 @@ from math import floor
 
 
 class SampledRate:
-    """An amount a second: the sum of the last samples by the time since the oldest began, at least samples_max − 1 samples.
-
-    So a new client may use about the quota of all samples at once. A sample lasts `sample_ms`.
-    """
+    """Sum of the last samples by the time since the oldest began, at least samples_max − 1 samples: a new client may use all at once."""
 
     __slots__ = ("_sample_ms", "_samples", "_samples_max")
 

@@ -133,10 +133,7 @@ class WantedPartition:
         return session is not None and session.serves_consumers and replica.high_watermark != self.told_high_watermark
 
     def has_news(self, error_code: int, high_watermark: int, log_start_offset: int, *, records: bool) -> bool:
-        """Whether an incremental answer must carry the partition (records, moved high watermark or log start, error, never answered).
-
-        Records what the answer says.
-        """
+        """Whether an incremental answer must carry the partition: records, error, or a moved offset; notes them as sent."""
         news = (
             records
             or error_code != 0

@@ -60,10 +60,7 @@ def on_fetched(
 
 
 def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int) -> Steps[bool]:
-    """The leader's log diverges at `end_offset` of `epoch` or before. Truncates; returns whether the answer was still valid at the end.
-
-    If this log does not know `epoch`, the next fetch asks again with an older epoch (KIP-279).
-    """
+    """The leader's log diverges at `end_offset` of `epoch` or before: truncates. Returns whether the answer was valid to the end."""
     _, own_end_offset = replica.log.epochs.end_offset_for_epoch(epoch, replica.log.log_end_offset)
     target = end_offset if own_end_offset < 0 else min(own_end_offset, end_offset)
     offset = max(min(target, replica.log.log_end_offset), replica.log.log_start_offset)
@@ -83,10 +80,7 @@ def _follows(replica: Replica, leader_epoch: int) -> bool:
 
 
 def _validity(replica: Replica, leader_epoch: int) -> Callable[[], bool]:
-    """Returns a predicate: whether an answer of this moment is still valid, with the same leader, epoch and log.
-
-    Another truncation may have ended in between, and the records that were fetched after it may be acknowledged.
-    """
+    """Returns a predicate: the leader, its epoch and the log are unchanged; else later records may have been acknowledged."""
 
     def state() -> tuple[object, ...]:
         partition_log = replica.log

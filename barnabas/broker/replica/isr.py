@@ -182,10 +182,7 @@ class InSyncReplicas:
     # -- committed offsets
 
     def committed_end_offset(self, own_end_offset: int, log_end_offset: int, now_ms: int) -> int:
-        """The offset that every in-sync replica holds; this node holds `own_end_offset`.
-
-        A follower outside the ISR that keeps up counts too: else it might never reach the high watermark.
-        """
+        """The offset that every in-sync replica holds, and every follower that keeps up: else none could reach the high watermark."""
         end = own_end_offset
         for broker_id, follower in self.followers.items():
             if follower.log_end_offset < end and (

@@ -233,10 +233,7 @@ class LogDirectory:
     # -- removal
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Removes files and folders in the background, a few at a time. The next start removes the rest after a stop.
-
-        Their names must mark them: `.deleted` of a segment's file, `-delete` of a folder.
-        """
+        """Removes `.deleted` files and `-delete` folders in the background, a few at a time; the next start removes the rest."""
         if not paths:
             return
         self._discarded.extend(paths)
@@ -300,10 +297,7 @@ class LogDirectory:
     # -- close
 
     def close(self, broker_epoch: int) -> None:
-        """Closes every log with its producer snapshot, writes the checkpoints and the clean-shutdown file. Raises OSError.
-
-        Omits the clean-shutdown file if a partition was offline: the next start must not trust every file.
-        """
+        """Closes logs, writes the checkpoints, and the clean-shutdown file if no partition was offline. Raises OSError."""
         if not self.online:
             return
         healthy = [replica for replica in self.replicas if not replica.failed]

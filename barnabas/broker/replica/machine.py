@@ -269,10 +269,7 @@ class Replica:
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int, transaction_version: int
     ) -> AppendInfo:
-        """Appends the control batch that ends a producer's transaction here.
-
-        Raises BrokerError: as `append`, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for an old marker.
-        """
+        """Ends a transaction here. Raises as `append`, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for an old marker."""
         self.check_leads()
         try:
             info = self.log.append_marker(
@@ -432,10 +429,7 @@ class Replica:
             raise self.broken(error) from error
 
     def delete_records_before(self, offset: int) -> int:
-        """Raises the log start offset; -1 means to the high watermark. Returns the new log start offset.
-
-        Raises BrokerError: OFFSET_OUT_OF_RANGE above the high watermark, or NOT_LEADER_OR_FOLLOWER.
-        """
+        """-1 means to the high watermark. Returns the new log start offset. Raises BrokerError(OFFSET_OUT_OF_RANGE) above it."""
         self.check_leads()
         target = self.high_watermark if offset == -1 else offset
         if not 0 <= target <= self.high_watermark:

@@ -189,10 +189,7 @@ class LogRecovery:
     # -- work
 
     async def run_before_serving(self) -> None:
-        """Opens the logs that can be opened soon; the rest follows later.
-
-        Raises OSError if the node has failed, LocalProtocolError if it was stopped.
-        """
+        """Opens the logs that can be opened soon. Raises OSError if the node has failed, LocalProtocolError if it was stopped."""
         began_ms = self._reactor.clock.monotonic_ms()
         self._running = True
         try:

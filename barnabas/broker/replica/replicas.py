@@ -188,10 +188,7 @@ class Replicas:
         finished(self._follow(topic, [one.partition]))
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Applies a metadata change: opens, leads, resigns and deletes partitions, applies configurations.
-
-        Between two units, partitions not reached yet are in their former state. Coordinators are notified of each election at once.
-        """
+        """Applies a metadata change in slices: partitions not reached yet keep their state. Coordinators are notified of each election at once."""
         for topic in delta.deleted.values():
             yield from self._delete(topic)
         if delta.deleted:

@@ -25,10 +25,7 @@ def stall_ms(clock: Clock, deadline_ms: int) -> int:
 
 
 class ClientTime:
-    """Clock and timers of client timeouts: sessions and rebalances of groups, timeouts of transactions.
-
-    A test kit moves this clock forward; timeouts between nodes keep the time of the machine.
-    """
+    """Clock and timers of client timeouts (group sessions, rebalances, transactions), which a test kit moves forward."""
 
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self.clock = clock  # wall clock and monotonic clock
@@ -58,10 +55,7 @@ class Reactor:
         on_fatal: Callable[[BaseException], None],
         client_clock: Clock | None = None,
     ) -> None:
-        """Constructs the reactor without an event loop; `attach` sets it.
-
-        `on_fatal` gets the first error passed to `fatal`. `client_clock` is that of `client_time`, by default `clock`.
-        """
+        """Needs no event loop before `attach`. `on_fatal` gets the first error; `client_clock` is `clock` by default."""
         self.clock = clock  # wall clock and monotonic clock
         self.rng = rng  # random numbers and uuids
         self.scope = Scope(name, on_crash=self.fatal)  # the tasks of the node

@@ -191,10 +191,7 @@ class Slices:
         *,
         line: Line | None = None,
     ) -> Slice:
-        """Runs `work` to its end, from the next turn on.
-
-        `failed` gets an exception of `work`. Without `line` it begins at once, because it holds its memory already.
-        """
+        """From the next turn on. `failed` gets an exception of `work`. Without `line` it begins at once: it holds its memory already."""
         made = Slice(work, done, failed, line)
         if self._closed:
             made.cancel()

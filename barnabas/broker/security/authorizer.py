@@ -160,10 +160,7 @@ class Authorizer:
     def explain(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> Ruling:
-        """Decides about a principal ("User:alice"), with the rule and without an audit line.
-
-        Raises BrokerError (UNKNOWN_SERVER_ERROR) before the metadata is loaded.
-        """
+        """Decides about a principal ("User:alice"), with the rule and without an audit line. Raises BrokerError."""
         if principal in self.settings.super_users:
             return SUPER_USER
         if not self._is_loaded:

@@ -37,10 +37,7 @@ class SealedRequest(NamedTuple):
 
 
 def seal(request: Message, version: int, access: Access, client_id: str) -> Steps[SealedRequest]:
-    """The envelope of a request in `version` from the client of `access`.
-
-    Raises BrokerError (UNKNOWN_SERVER_ERROR) if the client has no internet address.
-    """
+    """The envelope of a request of a client. Raises BrokerError (UNKNOWN_SERVER_ERROR) without internet address."""
     try:
         address = ip_address(access.host.partition("%")[0]).packed
     except ValueError:
@@ -65,10 +62,7 @@ def seal(request: Message, version: int, access: Access, client_id: str) -> Step
 def open_answer(request: Message, version: int, answer: EnvelopeResponse) -> Steps[Message]:
     """The response to the forwarded request.
 
-    Raises:
-        BrokerError: NOT_CONTROLLER; UNSUPPORTED_VERSION, the controller does not know the version;
-            UNKNOWN_SERVER_ERROR, the controller accepts no envelopes of this broker or its response is malformed (no
-            details, as in Kafka).
+    Raises BrokerError: NOT_CONTROLLER, UNSUPPORTED_VERSION, UNKNOWN_SERVER_ERROR (no envelopes accepted, or malformed).
     """
     code = answer.error_code
     if code in (ErrorCode.NOT_CONTROLLER, ErrorCode.UNSUPPORTED_VERSION):
@@ -105,10 +99,7 @@ def forwarded_address(data: bytes) -> str:
 
 
 def forwarded_header(data: bytes) -> tuple[RequestHeader, int]:
-    """Header of the forwarded request, and the start of its body.
-
-    Raises BrokerError: UNSUPPORTED_VERSION, it is unreadable; INVALID_REQUEST, this API is not forwarded.
-    """
+    """Header of the forwarded request, and start of its body. Raises BrokerError: UNSUPPORTED_VERSION, INVALID_REQUEST."""
     start = data[:_HEADER_MAX]
     try:
         if len(start) < 4:

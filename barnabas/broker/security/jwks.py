@@ -169,10 +169,7 @@ class SameProtection(urllib.request.HTTPRedirectHandler):
 
 
 def key_document(source: KeySource, now_ms: Callable[[], int]) -> bytes:
-    """The document, cut after DOCUMENT_BYTES_MAX + 1 bytes. Blocks.
-
-    Raises OSError, ValueError, HTTPException, OAuthInvalid.
-    """
+    """At most DOCUMENT_BYTES_MAX + 1 bytes. Blocks. Raises OSError, ValueError, HTTPException, OAuthInvalid."""
     if urlsplit(source.url).scheme not in JWKS_SCHEMES:
         raise ValueError(f"the URL is none of {', '.join(JWKS_SCHEMES)}")
     data = bytearray()

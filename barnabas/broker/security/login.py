@@ -133,10 +133,7 @@ class ServerLogins:
         service: LoginService,
         counts: Authentications,
     ) -> ServerLogin | None:
-        """Login of a new connection, which the connection stops at its end; None if the listener needs none.
-
-        `service` is for an authenticated connection, `counts` those of the listener.
-        """
+        """Login of a connection, which stops it at its end, or None. `service` is for later; `counts`: the listener's."""
         settings = self._settings.get(listener)
         if settings is None:
             return None

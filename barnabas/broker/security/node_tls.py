@@ -207,10 +207,7 @@ def tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
 
 
 def certificate_principal(config: BrokerConfig, listener: str, certificate: bytes | None) -> Principal:
-    """Principal of a client certificate (DER); ANONYMOUS without one.
-
-    Raises CertificateNameError if no rule of ssl.principal.mapping.rules matches its subject.
-    """
+    """Principal of a client certificate (DER); ANONYMOUS without one. Raises CertificateNameError."""
     if certificate is None or config.security_protocol(listener) != "SSL":
         return ANONYMOUS  # with SASL the login gives the principal
     rules = config.listener_value(listener, "ssl.principal.mapping.rules")

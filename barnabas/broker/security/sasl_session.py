@@ -85,10 +85,7 @@ class SaslSession:
         self._steps = 0
 
     def on_api_versions(self, *, answered: bool) -> LoginStep | None:
-        """ApiVersions request; None: respond. Raises RemoteProtocolError if it is not allowed now.
-
-        `answered`: the response lists versions; after a rejected request the client may ask again.
-        """
+        """ApiVersions request; None: respond, perhaps without versions (not `answered`). Raises RemoteProtocolError."""
         self._count()
         if self.state in (SessionState.TOKEN, SessionState.RAW_TOKEN):
             self.state = SessionState.ENDED

@@ -144,10 +144,7 @@ class ConfigAdmin(AdminRequests):
         broker: int | None = None,
         group: str | None = None,
     ) -> None:
-        """Sets configs of a topic, a group or a broker (None: the default); others stay unchanged (KIP-339).
-
-        Raises KafkaError (INVALID_CONFIG) for an unknown config or an invalid value. Nothing has changed then.
-        """
+        """Sets configs of a topic, group or broker (None: the default), all or none (KIP-339). Raises KafkaError."""
         await self.alter_config_resource(_resource(topic, broker, group), configs)
 
     async def alter_config_resource(

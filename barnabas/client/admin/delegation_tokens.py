@@ -95,10 +95,7 @@ class DelegationTokenAdmin(AdminRequests):
     async def expire_delegation_token(
         self, hmac: bytes, *, expiry_period_ms: int = -1, timeout_ms: int | None = None
     ) -> int:
-        """Expires a token later, or at once if negative; returns its expiry in ms since 1970.
-
-        Raises as `renew_delegation_token`.
-        """
+        """Sets a token's expiry (negative: now); returns it in ms since 1970. Raises as `renew_delegation_token`."""
         request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=expiry_period_ms)
         return await self._expiry(request, timeout_ms)
 

@@ -99,10 +99,7 @@ class GroupAdmin(AdminRequests):
     async def remove_group_members(
         self, group_id: str, *, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = ()
     ) -> None:
-        """Removes members, static ones by `group_instance_id` (KIP-345). A running member joins again.
-
-        Raises KafkaError (UNKNOWN_MEMBER_ID) for an unknown member; the others were removed.
-        """
+        """Removes members, static ones by `group_instance_id` (KIP-345). Raises KafkaError (UNKNOWN_MEMBER_ID)."""
         members = [MemberIdentity(member_id=each) for each in member_ids]
         members += [MemberIdentity(member_id="", group_instance_id=each) for each in instance_ids]
         request = LeaveGroupRequest(group_id=group_id, members=members)
@@ -128,10 +125,7 @@ class GroupAdmin(AdminRequests):
         await commit_offsets(self._cluster, ConsumerGroupMetadata(group_id), chosen, timeout_ms=timeout_ms)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes committed offsets of a group (KIP-496).
-
-        Raises KafkaError (GROUP_SUBSCRIBED_TO_TOPIC) for topics with subscribers; the other offsets were deleted.
-        """
+        """Deletes committed offsets (KIP-496). Raises KafkaError (GROUP_SUBSCRIBED_TO_TOPIC) for subscribed topics."""
         topics: dict[str, OffsetDeleteRequestTopic] = {}
         for tp in partitions:
             topics.setdefault(tp.topic, OffsetDeleteRequestTopic(name=tp.topic)).partitions.append(

@@ -37,10 +37,7 @@ class TransactionAdmin(AdminRequests):
         return found
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Returns the coordinator's state of a transactional id (KIP-664).
-
-        Raises KafkaError (TRANSACTIONAL_ID_NOT_FOUND) for an unknown id.
-        """
+        """Returns the state of a transactional id (KIP-664). Raises KafkaError (TRANSACTIONAL_ID_NOT_FOUND)."""
         response = await self._coordinated(
             "transaction",
             transactional_id,

@@ -49,12 +49,10 @@ class _Turns:
 
 
 class Commits:
-    """Commits of one consumer.
+    """Commits of one consumer, as the member that `who` returns.
 
-    Args:
-        group: returns the group membership, which decides about retries; None without one.
-        who: returns the member that commits.
-        interval_ms: interval of automatic commits; None: no automatic commits.
+    `group` returns the membership, which decides about retries (None without one); `interval_ms` None: no automatic
+    commits.
     """
 
     def __init__(

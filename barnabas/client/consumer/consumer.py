@@ -463,11 +463,7 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         self._commits.commit_if_due(now)
 
     async def _wait(self, deadline_ms: int) -> bool:
-        """Waits for a change; False after `deadline_ms`. Raises IllegalState if nothing can arrive.
-
-        Ends early for a due commit, and well within max_poll_interval_ms: a waiting poll commits and stays in the
-        group.
-        """
+        """Waits for a change; False after `deadline_ms`. Raises IllegalState if nothing can arrive."""
         if not self._subscription.chosen:
             raise IllegalState("not subscribed to any topics or assigned any partitions: call subscribe() or assign()")
         now = self._clock.monotonic_ms()

@@ -29,10 +29,9 @@ def decoded(
     raw: bool = False,
     runs: bool = False,
 ) -> list[Record[Any, Any]]:
-    """The records of the next batch; none for a control batch or an aborted transaction.
+    """The records of the next batch; none for a control batch (but `raw`) or an aborted transaction.
 
-    With `raw` they are RawRecords, also of control batches. With `runs` they may be one ValueRun. Raises
-    RemoteProtocolError.
+    With `raw` they are RawRecords, with `runs` perhaps one ValueRun. Raises RemoteProtocolError.
     """
     delivered = is_delivered(fetched.records, fetched.position, header, fetched.aborted, check_crcs=check_crcs)
     if not delivered and not (raw and header.is_control):
@@ -94,10 +93,7 @@ def deserialized(
 
 
 def corrupt(state: PartitionState, error: RemoteProtocolError) -> CorruptRecords:
-    """The error for a partition's unreadable next batch.
-
-    Its `next_offset` comes from the following batch if readable, else from the batch's header if plausible.
-    """
+    """The error for a partition's unreadable next batch, with the next offset if that is plausible."""
     position = state.position or 0
     fetched = state.buffered[0]
     after_batch = position + 1

@@ -54,10 +54,7 @@ class FetchSessionHandler:
     def request(
         self, wanted: dict[TopicPartition, tuple[int, int]], metadata: ClusterMetadata, partition_max_bytes: int
     ) -> tuple[FetchRequest, int]:
-        """The next request, and the highest version that can encode it (12 without topic ids).
-
-        `wanted`: by partition the fetch offset, and the leader epoch of the record before it (−1 unknown).
-        """
+        """The next request and its highest version. `wanted` has (fetch offset, epoch of the record before or −1)."""
         entries = {
             tp: _Entry(metadata.topic_id(tp.topic), offset, metadata.leader_epochs.get(tp, -1), epoch)
             for tp, (offset, epoch) in wanted.items()

@@ -109,10 +109,7 @@ class PartitionState:
         self.ready_next = -1  # position after the last of `ready`
 
     def move(self, position: int | None, reset: str | None = None, epoch: int = -1) -> None:
-        """Sets the position and drops the fetched records.
-
-        `epoch` is that of the record before `position`; −1 unknown. A move back keeps known epochs.
-        """
+        """Sets the position and drops fetched records. `epoch` is that of the record before `position` (−1 unknown)."""
         trail = self.trail
         if position is None or self.position is None or self.truncated:
             seen = False

@@ -18,10 +18,7 @@ from barnabas.protocol.records import read_header
 
 
 class FetchedRecords:
-    """Prefetched records of one consumer.
-
-    `raw` returns RawRecords, also control records; `runs` returns ValueRuns where possible.
-    """
+    """Prefetched records of one consumer: RawRecords if `raw`, ValueRuns where possible if `runs`."""
 
     def __init__(
         self, *, check_crcs: bool, deserializers: Deserializers | None, raw: bool = False, runs: bool = False

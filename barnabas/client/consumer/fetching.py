@@ -111,10 +111,7 @@ class Fetcher:
                 self.partitions[tp] = PartitionState(tp, position)
 
     def seek(self, tp: TopicPartition, position: int | None, reset: str | None = None, *, epoch: int = -1) -> None:
-        """Moves a partition to an offset, or (None) to the position that `reset` names.
-
-        `epoch` is that of the record before the offset; the leader must have that record (KIP-320).
-        """
+        """Moves a partition to an offset after a record of `epoch` (KIP-320), or (None) to the position of `reset`."""
         state = self.partitions[tp]
         self._fetched.drop(state)
         state.move(position, reset, epoch)
@@ -137,10 +134,7 @@ class Fetcher:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def next_fetches(self, now_ms: int, ready: Callable[[int], bool]) -> list[InFlightFetch]:
-        """Requests to send, at most one for each broker without a fetch in flight.
-
-        `ready`: whether a node's connection accepts a request; may begin to connect.
-        """
+        """Requests to send, at most one for each broker without a fetch in flight. `ready` may begin to connect."""
         self._wake_ms = None
         metadata = self.metadata
         config = self.config

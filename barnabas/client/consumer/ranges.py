@@ -61,14 +61,10 @@ def deliverable(
     start: int = 0,
     check_crcs: bool = True,
 ) -> Chunk:
-    """The batches in `buffer` to deliver, decompressed, without control and aborted batches and an incomplete last one.
+    """The batches in `buffer` to deliver, decompressed, without control, aborted and incomplete ones.
 
-    Args:
-        next_offset: the result's `next_offset` if the buffer contains no whole batch.
-        aborted: the filter with read_committed, else None.
-        start: records below this offset do not count as left out.
-
-    Raises DamagedBatch if a batch is malformed, has another format, or has a wrong checksum.
+    `next_offset` is the result's if no batch is whole. Records below `start` do not count as skipped. Raises
+    DamagedBatch.
     """
     found: list[tuple[int, BatchHeader]] = []
     packed = False

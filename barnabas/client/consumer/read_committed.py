@@ -11,10 +11,7 @@ from barnabas.protocol.records import CONTROL_ABORT, BatchHeader, crc_ok, decode
 
 
 class AbortedFilter:
-    """The filter over one fetched range of one partition, for batches in ascending order.
-
-    `aborted`: (producer_id, first_offset) of every aborted transaction that overlaps the range, in any order.
-    """
+    """The filter of one fetched range; `aborted` are (producer_id, first_offset), in any order. Batches must ascend."""
 
     __slots__ = ("_heap", "aborting")
 

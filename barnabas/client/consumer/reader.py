@@ -27,11 +27,7 @@ _MEMBERSHIP_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN
 
 
 class Reader:
-    """Runs the fetcher of one consumer over its cluster.
-
-    `group` returns the member that looks up committed offsets, and whether the coordinator may fence it (KIP-848); None
-    without one.
-    """
+    """Runs the fetcher of one consumer. `group` returns the member that looks up offsets, and whether it may be fenced."""
 
     def __init__(
         self, cluster: NetworkClient, fetcher: Fetcher, group: Callable[[], tuple[ConsumerGroupMetadata, bool] | None]

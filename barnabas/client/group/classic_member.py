@@ -75,13 +75,10 @@ class ClassicMember:
     """Core of one membership. States change as VALID_PREVIOUS allows.
 
     Args:
-        group_id: not empty.
         group_instance_id: makes the member static; None for a dynamic member.
-        rack_id: the member's rack, or None.
         strategies: assignors in order of preference. Rebalances are cooperative if all of them are.
         session_timeout_ms: the coordinator removes the member after this time without a heartbeat.
         rebalance_timeout_ms: how long the coordinator waits for members to join again; `max_poll_interval_ms`.
-        heartbeat_interval_ms: interval of heartbeats.
     """
 
     def __init__(

@@ -56,10 +56,7 @@ class ConsumerMember:
     again.
 
     Args:
-        group_id: not empty.
-        member_id: unique in the group.
         group_instance_id: makes the member static; None for a dynamic member.
-        rack_id: the member's rack, or None.
         server_assignor: the coordinator's assignor ("uniform", "range"); None: the broker's default.
         rebalance_timeout_ms: how long the coordinator waits for a revocation; `max_poll_interval_ms`.
     """

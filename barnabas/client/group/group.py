@@ -44,13 +44,7 @@ class RebalanceListener:
 
 
 class GroupHooks(NamedTuple):
-    """Calls of a group to its consumer.
-
-    Attributes:
-        apply: sets the partitions to read; partitions that stay keep their positions.
-        before_revoke: awaited before a revocation, for commits.
-        on_change: wakes polls.
-    """
+    """Calls of a group to its consumer: `apply` sets the partitions to read, `on_change` wakes polls."""
 
     apply: Callable[[Sequence[TopicPartition]], None]
     before_revoke: Callable[[], Awaitable[None]]

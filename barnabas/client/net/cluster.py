@@ -237,10 +237,7 @@ class NetworkClient:
         return newest
 
     def transaction_version(self) -> int:
-        """Transaction protocol: 2 if transaction.version 2 is finalized and the brokers support it, else 1.
-
-        Without a connection: the last known version, at first 1 (see `learn_transaction_version`).
-        """
+        """Transaction protocol: 2 if finalized and supported by the brokers, else 1. Without a connection the last one."""
         connection = self.any_connection()
         if connection is not None:
             finalized = self.features().levels.get("transaction.version", 0) >= 2

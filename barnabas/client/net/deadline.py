@@ -30,11 +30,7 @@ class Deadline:
         return max(1, self._at_ms - self._cluster.clock.monotonic_ms())
 
     async def pause(self, error: KafkaError) -> None:
-        """Waits before the next attempt after a retriable `error`; raises any other error.
-
-        Raises RequestTimedOut after the deadline. Its cause is `error`, or an earlier rejection by a broker if the last
-        attempt got no response.
-        """
+        """Waits before a retry after a retriable `error`; raises others. Raises RequestTimedOut after the deadline."""
         if not error.retriable:
             raise error
         if error.code is not None:
@@ -43,6 +39,7 @@ class Deadline:
         if not isinstance(error, UnknownTopicOrPartition):
             self._missing_since_ms = None
         if now_ms >= self._at_ms:
+            # An earlier rejection by a broker says more than a last attempt without response.
             error = self._refusal or error
             raise RequestTimedOut(f"gave up after retries: {error}", code=error.code) from error
         await asyncio.sleep(min(self._backoff.pause_ms(now_ms), self._at_ms - now_ms) / 1000)

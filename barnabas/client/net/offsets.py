@@ -31,7 +31,7 @@ async def list_offsets(
     read_committed: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """Returns offsets for a timestamp (ms since the Unix epoch) or for LATEST, EARLIEST, MAX_TIMESTAMP; −1 if none.
+    """Offsets for timestamps (ms since the Unix epoch), LATEST, EARLIEST or MAX_TIMESTAMP; −1 without a record.
 
     Raises UnknownTopicOrPartition; RequestTimedOut if a leader did not answer within `timeout_ms`.
     """

@@ -48,10 +48,7 @@ class ClientSecurity:
         return Exchange(client_id, request_timeout_ms=request_timeout_ms, sasl=sasl, jitter=jitter)
 
     async def prepare(self, timeout_ms: int) -> None:
-        """Gets a token for the next conversation. Raises SaslFailed if the token provider failed.
-
-        `timeout_ms` applies to a token provider without its own.
-        """
+        """Gets a token for the next conversation. Raises SaslFailed if the token provider failed."""
         provider: Any = self.config.sasl_oauth_token_provider
         if not self.config.uses_sasl or provider is None:
             return

@@ -6,12 +6,7 @@ from __future__ import annotations
 
 
 class StaleBrokers:
-    """Stale brokers, never all of them.
-
-    Attributes:
-        asked: node id of the broker that answered last.
-        without: node ids of stale brokers since the last news.
-    """
+    """Stale brokers `without` news, never all of them; `asked` is the broker that answered last."""
 
     def __init__(self) -> None:
         self.asked = -1

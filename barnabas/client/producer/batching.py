@@ -178,10 +178,7 @@ class Accumulator:
     def append(
         self, queue: PartitionQueue, record: NewRecord, size_bytes: int, handle: object, now_ms: Callable[[], int]
     ) -> bool:
-        """Queues a record of at most `size_bytes`; True if it started a new batch, so that the sender must run.
-
-        `now_ms` (monotonic) is called only for a new batch.
-        """
+        """Queues a record; True if it started a new batch (only then `now_ms` is called), so that the sender must run."""
         waiting = queue.queue
         if waiting:
             batch = waiting[-1]

@@ -28,10 +28,7 @@ _EXPIRE_EVERY_MS = 50  # shortest time between two searches for overdue batches
 
 
 class Delivery:
-    """Runs the cores of one producer over its cluster.
-
-    `flushes` is the number of waiting `flush` calls; `unclaimed` has the failures that no caller has retrieved.
-    """
+    """Runs the cores of one producer over its cluster. `flushes` counts waiting `flush` calls."""
 
     def __init__(
         self, cluster: NetworkClient, accumulator: Accumulator, sender: Sender, transactions: Transactions

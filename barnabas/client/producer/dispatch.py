@@ -62,11 +62,7 @@ def build_dispatch(
     transactional_id: str | None,
     transaction_version: int,
 ) -> Dispatch:
-    """The Produce request for batches with the same leader; encodes them if necessary.
-
-    `topic_id_of` returns all zeros for an unknown topic. With `transaction_version` 1 the request must not add
-    partitions to the transaction, which Produce 12 does (KIP-890).
-    """
+    """The Produce request for batches with the same leader. `topic_id_of` returns all zeros for an unknown topic."""
     topics: dict[str, TopicProduceData] = {}
     names: dict[bytes, str] = {}
     version_max = _TOPIC_ID_VERSION

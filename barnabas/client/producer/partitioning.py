@@ -8,10 +8,7 @@ from barnabas.ports import Rng
 
 
 class StickyPartitioner:
-    """Partition choice for one topic's records without a key.
-
-    After `batch_size` bytes another partition is drawn; partitions with fewer waiting batches are more likely.
-    """
+    """Draws another partition after `batch_size` bytes, one with few waiting batches more likely."""
 
     __slots__ = ("_batch_size", "_rng", "current", "room_bytes")
 

@@ -144,7 +144,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
     async def start(self) -> None:
         """Connects. A transactional producer also gets its producer id, which fences older ones.
 
-        Raises KafkaError if no broker is reachable, ProducerFailed or AuthorizationFailed if the coordinator rejects
+        Raises KafkaError without a reachable broker, ProducerFailed or AuthorizationFailed if the coordinator rejects
         it.
         """
         if self._delivery.closed:

@@ -120,10 +120,7 @@ class Sender:
         return self._wake_ms
 
     def expire(self, now_ms: int, obstacle: Callable[[TopicPartition], str] = lambda _: "") -> None:
-        """Fails batches after their delivery timeout; batches in flight wait for their response.
-
-        `obstacle`: why nothing can be sent to a partition's leader; "" if unknown.
-        """
+        """Fails batches after their delivery timeout, unless in flight. `obstacle`: why a leader is unreachable, or ""."""
         for queue in list(self.accumulator.waiting):
             while queue.queue and queue.queue[0].deadline_ms <= now_ms:
                 batch = queue.queue.popleft()
@@ -389,9 +386,8 @@ class Sender:
     def _mark_doubtful(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Marks a possibly written batch that was rejected as out of order; False if no later batch can decide.
 
-        After a restart a leader remembers only a producer's last batch (its snapshot holds no more), so it takes an
-        earlier one for a gap. Sequences have no gaps: if a later batch is a duplicate or fits, all earlier ones were
-        written.
+        After a restart a leader remembers only a producer's last batch, so it takes an earlier one for a gap. Sequences
+        have no gaps: if a later batch is a duplicate or fits, all earlier ones were written.
         """
         batch.doubtful = True
         queue.probing = True

@@ -118,10 +118,7 @@ class ClassicDecisions(ExistingGroup[ClassicGroup]):
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def offset_expiry(self) -> OffsetExpiry | None:
-        """Without members offsets expire from when the group became Empty, if it ever had members.
-
-        While a group of consumers is Stable, offsets of topics that it does not read expire, too.
-        """
+        """Without members from when the group became Empty; while consumers are Stable, offsets of topics that they do not read."""
         group = self._group
         if group.protocol_type is None:
             return OffsetExpiry(None)

@@ -288,10 +288,7 @@ class GroupCoordinator:
         reply: Responder | None = None,
         then: Done[None] | None = None,
     ) -> None:
-        """Writes a decision and sends its answers.
-
-        Refuses `reply` if the decision cannot be written; `then` gets None when it is committed, or the error.
-        """
+        """Refuses `reply` if the decision cannot be written; `then` gets None when it is committed, or the error."""
         decisions: list[GroupDecision] = []
 
         def deciding(shard: GroupShard, _now_ms: int) -> GroupDecision:

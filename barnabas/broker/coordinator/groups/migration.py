@@ -113,10 +113,7 @@ def rest_to_downgrade(
 def downgraded(
     group: ConsumerGroup, members: list[ConsumerMember], topics: Topics, at: At
 ) -> list[ConsumerRecord | GroupRecord]:
-    """Tombstones of a consumer group, and the record of the classic group of these members.
-
-    Its generation is the group epoch; every member has its target assignment, and the group rebalances.
-    """
+    """Tombstones of a consumer group, and the record of the classic group: the group epoch as generation, the target assignments."""
     classic = ClassicGroup(group.group_id, state_timestamp_ms=at.now_ms)
     for member in members:
         subscription = member.classic.protocols[0][1]

@@ -224,10 +224,7 @@ class GroupShard:
             yield [OffsetRecord(*key, None) for key in keys]
 
     def delete_group(self, group_id: str, offsets_max: int = sys.maxsize) -> Decision[bool, AnyRecord]:
-        """Deletes a group without members, and its offsets, or `offsets_max` of them. The answer is whether all is deleted.
-
-        Raises BrokerError(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP).
-        """
+        """Deletes a group without members, and at most `offsets_max` offsets; answers whether all. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self.group(group_id)
         group.check_delete()
         committed = ((topic, partition) for topic, part in self.offsets.chunks(group_id) for partition in part)

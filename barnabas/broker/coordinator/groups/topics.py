@@ -34,10 +34,7 @@ def existing_names(names: Set[str], topics: Topics) -> Set[str]:
 
 
 def metadata_hash(names: set[str], topics: Topics) -> int:
-    """Hash of id and number of partitions of the named topics (KIP-1101); 0 if none of them exists.
-
-    Kafka's hash is another one: a group that moves between Kafka and Barnabas gets a new group epoch, and members keep their partitions.
-    """
+    """Hash of ids and partition counts (KIP-1101); 0 if no topic exists. Not Kafka's: a group that moves gets one new group epoch."""
     parts = [
         f"{name}:{topic_id.hex()}:{topics.partition_count(name)}"
         for name in sorted(existing_names(names, topics))

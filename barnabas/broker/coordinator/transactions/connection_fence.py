@@ -25,10 +25,7 @@ class ConnectionFence:
         self._newest: dict[Hashable, tuple[int, int, int]] = {}
 
     def check(self, key: Hashable, producer_id: int, producer_epoch: int, connection: int) -> None:
-        """`key` is what the producer changes: its transactional id, or transactional id and group.
-
-        Raises RemoteProtocolError for a late request: close its connection without an answer.
-        """
+        """`key`: transactional id, or with group. Raises RemoteProtocolError for a late request: close its connection without an answer."""
         known = self._newest.get(key)
         if known is not None and known[0] == producer_id:
             if producer_epoch < known[1]:

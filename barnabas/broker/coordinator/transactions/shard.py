@@ -225,10 +225,7 @@ class TransactionShard:
     def abort_timed_out(
         self, timed_out: TransactionMetadata, new_producer_id: Callable[[], int], server_version: int, now_ms: int
     ) -> Decision[TransactionAnswer, TransactionRecord]:
-        """Fences and aborts a transaction whose deadline has passed.
-
-        Raises BrokerError(CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE) if the transaction has changed since `timed_out`.
-        """
+        """Fences and aborts. Raises BrokerError(CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE) if the transaction changed since `timed_out`."""
         before = self.transactions.get(timed_out.transactional_id)
         if timed_out.transactional_id in self.pending:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -281,10 +278,7 @@ class TransactionShard:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """NONE for partitions of the ongoing transaction, TRANSACTION_ABORTABLE for others (KIP-890); raises as `add_partitions`.
-
-        Pending transitions do not count: the log checks again at the append.
-        """
+        """NONE or TRANSACTION_ABORTABLE (KIP-890), without pending transitions: the log checks again. Raises as `add_partitions`."""
         metadata = self._of_writer(transactional_id, producer)
         if metadata.state in _PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -173,10 +173,7 @@ class TransactionMetadata(NamedTuple):
         )
 
     def kept(self, timeout_ms: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> TransactionMetadata:
-        """InitProducerId with keepPreparedTxn during a transaction: the next producer can only end it.
-
-        The longer timeout counts, so that a two-phase transaction does not get a timeout.
-        """
+        """InitProducerId with keepPreparedTxn: the next producer can only end the transaction, which keeps the longer timeout."""
         rolled_over = next_producer_id != NO_PRODUCER_ID
         return self._replace(
             previous_producer_id=self.client_id,

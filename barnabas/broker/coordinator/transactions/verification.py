@@ -48,10 +48,7 @@ class VerificationGateway(Protocol):
 
 
 class Question:
-    """Partitions of one transaction to verify, with `add` to add.
-
-    `done` gets a code for each; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce lacks. `is_gone`: its connection closed.
-    """
+    """Partitions to verify, with `add` to add. `done` gets a code for each; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED."""
 
     __slots__ = ("add", "deadline_ms", "done", "is_gone", "partitions", "producer", "transactional_id")
 

@@ -20,10 +20,7 @@ KNOWN_SUBSCRIPTIONS_MAX: Final = 8  # different subscriptions with which each fu
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """Topics to which consumers subscribe; None if a subscription is malformed or has more than SUBSCRIBED_NAMES_MAX names.
-
-    Reads the common start of all versions of the consumer protocol: int16 version, then an array of topic names.
-    """
+    """Topics of subscriptions of any version; None if one is malformed or has more than SUBSCRIBED_NAMES_MAX names."""
     topics: list[str] = []
     known: list[bytes] = []  # encoded topics of the subscriptions that were read
     for blob in metadata:

@@ -34,10 +34,7 @@ Assignor = Callable[[Mapping[str, SubscribedMember], Mapping[bytes, int]], dict[
 def assign_range(
     members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]
 ) -> dict[str, Partitions]:
-    """Contiguous ranges of each topic in order: static members by instance id, then the others by member id.
-
-    Topics with the same number of partitions are divided alike; the first members get one partition more if needed.
-    """
+    """Contiguous ranges of each topic: static members by instance id, then the others by member id; the first get one more."""
     ordered = sorted(members, key=lambda member_id: _range_order(member_id, members[member_id]))
     result: dict[str, Partitions] = {member_id: {} for member_id in members}
     alike = len({member.topic_ids for member in members.values()}) == 1

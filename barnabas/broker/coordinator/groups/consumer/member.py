@@ -59,10 +59,7 @@ class MemberMetadata(NamedTuple):
 
 
 class CurrentAssignment(NamedTuple):
-    """Current assignment of a member; `assigned` and `pending_revocation` are disjoint, and it holds both.
-
-    Each partition has the member epoch in which it was assigned: commits of earlier epochs are refused.
-    """
+    """Current assignment of a member: partitions with the epoch of their assignment, before which commits are refused."""
 
     # 0 before the first assignment; -2 after a static member left, before it joins again
     member_epoch: int = JOIN_EPOCH
