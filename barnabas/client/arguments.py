@@ -336,7 +336,7 @@ def checked(function: Callable[P, R], name: str = "", *, at_home: bool = False) 
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
         if at_home and args[0]._home.loop is not running_loop():
             args[0]._home.check(call.name)
-        if len(args) == 1 and not kwargs:  # a method without arguments
+        if len(args) == 1 and not kwargs:  # a method without arguments: there is nothing to check
             return await cast("Callable[..., Awaitable[Any]]", function)(*args)
         given, named = call.take(args, kwargs)
         return await cast("Awaitable[Any]", function(*given, **named))

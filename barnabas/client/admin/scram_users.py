@@ -94,4 +94,4 @@ class ScramUserAdmin(AdminRequests):
         await self._retried(lambda _: request, lambda answer: answer.results[0], timeout_ms=timeout_ms)
 
 
-_SALTED_MAX: Final = 20_000  # iterations that are computed; brokers reject more than 16,384
+_SALTED_MAX: Final = 20_000  # iterations that are computed; brokers refuse more than 16,384
