@@ -71,7 +71,7 @@ class LoopBound:
         raise TypeError(f"{_one(kind)} cannot be copied or pickled, because it has connections: make another {kind}")
 
     def __del__(self, warn: Any = warnings.warn) -> None:
-        home: HomeLoop | None = getattr(self, "_home", None)  # absent if a setting was refused
+        home: HomeLoop | None = getattr(self, "_home", None)  # absent if a setting was rejected
         if home is None or home.loop is None:
             return
         text = f"{_one(type(self).__name__)} was not closed{self._unfinished()}: await its stop() on the event loop of its start(), or use 'async with'"

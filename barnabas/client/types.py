@@ -52,7 +52,7 @@ class Record(NamedTuple, Generic[KeyT, ValueT]):
     broker (1, LogAppendTime).
     """
 
-    offset: int  # the first five fields are those of protocol.records.Record: its decoder makes this class directly
+    offset: int  # the first five fields are those of protocol.records.Record: its decoder creates this class directly
     timestamp: int
     key: KeyT
     value: ValueT
@@ -80,7 +80,7 @@ class RawRecord(NamedTuple):
     partition: int
     timestamp_type: int
     leader_epoch: int
-    producer_id: int  # −1 if there is none
+    producer_id: int  # −1 without one
     producer_epoch: int
     transactional: bool
     control: bool  # key and value are those of a control record, such as the marker that ends a transaction

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from barnabas.client import EncodedRecords
 from barnabas.protocol.record_codec import NewRecord, encode
 
-BATCH_BYTES_MAX = 512 * 1024  # limit of a record batch; a longer record has a batch of its own
+BATCH_BYTES_MAX = 512 * 1024  # limit of a record batch; a longer record gets its own batch
 _OVERHEAD_MAX = 24  # most bytes of a record besides key and value
 _SEED = 0x9747B28C
 _M = np.uint32(0x5BD1E995)

@@ -76,7 +76,7 @@ class FileSink(TwoPhaseCommitSink):
         self._forgotten_before = ""
         with writing_to("files.path", path):
             if disk is None:
-                # with the modes of the umask: FileDisk itself makes private directories
+                # with the modes of the umask: FileDisk itself creates private directories
                 os.makedirs(path, exist_ok=True)
             self._disk: Disk = FileDisk(path) if disk is None else disk
             self.path = self._disk.root

@@ -16,7 +16,7 @@ FIELDS: Final = (
     ("last_offset_delta", "i"),  # offset of the last record − base_offset
     ("base_timestamp", "q"),  # ms since the Unix epoch; with a delete horizon, the horizon
     ("max_timestamp", "q"),  # ms since the Unix epoch
-    ("producer_id", "q"),  # -1 if there is none
+    ("producer_id", "q"),  # -1 without one
     ("producer_epoch", "h"),
     ("base_sequence", "i"),
     ("record_count", "i"),

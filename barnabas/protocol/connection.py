@@ -21,7 +21,7 @@ LARGE_FRAME_BYTES: Final = 64 * 1024  # from this size a frame has a buffer that
 LARGE_ANSWER_BYTES: Final = 64 * 1024  # from this size every answer counts as unread until it is written
 BLOCKED: Final = 1  # a request waits before its effect
 MUTED: Final = 2  # the client is throttled
-WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
+WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of responses a peer may leave unread before its requests are held
 
 
 class Slot:
@@ -40,7 +40,7 @@ class Slot:
         self.only_reads = False
         self.unanswerable = False
         self.parts: list[Buffer] | None = None  # None: not answered yet
-        self.size_bytes = 0  # bytes that count as unread answers of the peer
+        self.size_bytes = 0  # bytes that count as unread responses of the peer
 
 
 def kept_frame(frame: memoryview) -> Buffer:
@@ -108,11 +108,10 @@ class ServerConnection:
         self._held: deque[Buffer] = deque()  # frames that may not be served yet
         self._held_bytes = 0
         self._served = 0  # requests in this turn, long ones counted as several
-        self._slots: deque[Slot] = deque()  # empty unless an answer waits: then all later answers queue behind it
-        self._out: list[Buffer] = []  # answers to write, in order
-        self._unwritten_bytes = (
-            0  # of answers that are not written; small answers count only while they wait for others
-        )
+        self._slots: deque[Slot] = deque()  # empty unless a response waits: then all later responses queue behind it
+        self._out: list[Buffer] = []  # responses to write, in order
+        # of responses that are not written; small responses count only while they wait for others
+        self._unwritten_bytes = 0
         self._out_bytes = 0  # the part of them that is in _out
         self._unread_bytes = 0  # written and not read by the peer, while writing is paused
 
@@ -276,7 +275,7 @@ class ServerConnection:
     def _is_full(self) -> bool:
         return self._unwritten_bytes > WRITE_BUFFER_HIGH or (self._unwritten_bytes > 0 and self._budget.is_crowded)
 
-    # -- what the shell does next
+    # -- next steps of the shell
 
     @property
     def may_serve_held(self) -> bool:

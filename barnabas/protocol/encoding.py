@@ -13,7 +13,7 @@ from barnabas.protocol.source import Source, layout_of, work_of
 from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text, Wire, present, tagged
 
 WORK_A_YIELD = 64  # as `work_of` counts it: 10 to 20 microseconds
-PART_BYTES_MIN = 256 * 1024  # of a sliced answer: a buffer that grows to many megabytes is copied repeatedly
+PART_BYTES_MIN = 256 * 1024  # of a sliced response: a buffer that grows to many megabytes is copied repeatedly
 BY_REFERENCE_BYTES_MIN = 4096  # shorter records are cheaper to copy than to pass as a separate buffer
 
 

@@ -28,7 +28,7 @@ API_VERSIONS_KEY = 18
 SASL_HANDSHAKE_KEY = 17
 VERSION_MAX = 0x7FFF
 LONG_ELEMENTS: Final = 256  # of arrays: a request that has more is encoded in slices
-LONG_BYTES: Final = 16 * 1024  # of an answer that is decoded in slices
+LONG_BYTES: Final = 16 * 1024  # of a response that is decoded in slices
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8  # in a request frame: after length, API key and version
 # A session is renewed after this share of its lifetime, or up to a tenth later, as in Kafka.
@@ -36,7 +36,7 @@ _SESSION_SHARE_MIN: Final = 0.85
 _SESSION_SHARE_SPAN: Final = 0.1
 # no request leaves later, so that it arrives before the end
 _SESSION_SHARE_MAX: Final = _SESSION_SHARE_MIN + _SESSION_SHARE_SPAN
-_RENEWAL_MS_MIN: Final = 1_050  # Kafka's brokers refuse another authentication within a second
+_RENEWAL_MS_MIN: Final = 1_050  # Kafka's brokers reject another authentication within a second
 
 
 class NoCommonVersion(BarnabasError):

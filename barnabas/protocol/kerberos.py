@@ -56,7 +56,7 @@ class GssapiClient:
 
     def __init__(self, context: GssContext) -> None:
         self._context = context
-        self._chosen = False  # the last message is made
+        self._chosen = False  # the last message was created
         self._outcome: _Outcome | None = None  # of `work`
 
     def start(self) -> bytes:

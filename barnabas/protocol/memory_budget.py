@@ -133,6 +133,6 @@ class MemoryBudget:
         while self._waiting:
             first = next(iter(self._waiting))
             first.on_room()
-            if next(iter(self._waiting), None) is first:  # refused again
+            if next(iter(self._waiting), None) is first:  # rejected again
                 break
         self._feeding = False

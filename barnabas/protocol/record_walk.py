@@ -145,7 +145,7 @@ def is_usual(data: bytes) -> bool:
                 return False
             raw += (data[at] << 7) - 128
             at += 1
-        if raw != 1:  # there is a key
+        if raw != 1:  # it has a key
             if raw & 1:
                 return False
             at += raw >> 1

@@ -71,7 +71,7 @@ class BatchHeader(NamedTuple):
     last_offset_delta: int
     base_timestamp: int
     max_timestamp: int
-    producer_id: int  # -1 if there is none
+    producer_id: int  # -1 without one
     producer_epoch: int
     base_sequence: int
     record_count: int

@@ -102,7 +102,7 @@ class OAuthBearerClient:
 
 
 def _status(challenge: bytes) -> str:
-    import json  # here, because only a refused token needs it
+    import json  # here, because only a rejected token needs it
 
     try:
         answer = json.loads(challenge)

@@ -94,7 +94,7 @@ def encode_values(values: Sequence[bytes], timestamp: int) -> EncodedRecords:
     parts[1::4] = _deltas[:count]
     parts[2::4] = map(_AFTER.__getitem__, lengths)
     parts[3::4] = values
-    parts[0] = parts[0][1:]  # there is no record before
+    parts[0] = parts[0][1:]  # no previous record
     parts.append(b"\x00")
     return EncodedRecords(b"".join(parts), count, timestamp, timestamp)
 
@@ -122,7 +122,7 @@ def encode_pairs(keys: Sequence[bytes], values: Sequence[bytes], timestamp: int)
         start = end
         if start == count:
             break
-    parts[0] = parts[0][1:]  # there is no record before
+    parts[0] = parts[0][1:]  # no previous record
     parts.append(b"\x00")
     return EncodedRecords(b"".join(parts), count, timestamp, timestamp)
 

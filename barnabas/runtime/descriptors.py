@@ -12,11 +12,10 @@ try:
 except ImportError:  # Windows: sockets and files have no common limit
     resource = None
 
-OPEN_FILES_MAX = (
-    4_096  # partition files; above it the least recently used ones are closed, and opened again when needed
-)
+# partition files; above it the least recently used ones are closed, and opened again when needed
+OPEN_FILES_MAX = 4_096
 OPEN_FILES_MIN = 16
-UNKNOWN_LIMIT = 8_192  # what a C runtime of Windows allows
+UNKNOWN_LIMIT = 8_192  # limit of Windows' C runtime
 RESERVED = 32  # for folders and checkpoints that are opened for a short time, and for connections to other nodes
 
 

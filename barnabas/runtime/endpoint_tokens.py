@@ -84,7 +84,7 @@ class EndpointTokens:
         return hash(self._settings)
 
     def __reduce__(self) -> tuple[Callable[..., EndpointTokens], tuple[OAuthSettings, Mapping[str, str]]]:
-        return tokens_of_process, (self._settings, self._extensions)  # other processes get tokens of their own
+        return tokens_of_process, (self._settings, self._extensions)  # other processes get their own tokens
 
     @property
     def timeout_ms(self) -> int:

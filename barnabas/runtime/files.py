@@ -204,9 +204,8 @@ class FileDisk:
         self._open_files_max = open_files_max
         self._open: dict[DiskFile, None] = {}  # files with a descriptor, in the order of the clock algorithm
         self._worker: ThreadPoolExecutor | None = None
-        self._remover: ThreadPoolExecutor | None = (
-            None  # apart from the worker: the removal of a large file would delay syncs too long
-        )
+        # apart from the worker: the removal of a large file would delay syncs too long
+        self._remover: ThreadPoolExecutor | None = None
         self._renamed: dict[str, None] = {}  # folders with names that no sync has covered
         self._waiting: list[tuple[Sequence[File], asyncio.Future[None]]] = []
         self._syncing = False

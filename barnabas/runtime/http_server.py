@@ -25,8 +25,8 @@ EARLY_BYTES_MAX: Final = 64 * 1024  # of later requests, while one is answered
 EVENTS_PER_TURN: Final = 64
 WRITTEN_PER_TURN: Final = 256 * 1024
 REQUEST_S: Final = 10.0  # from the first byte of a request to its last
-IDLE_S: Final = 60.0  # between two requests, and for a client to read a part of its answer
-LINGER_S: Final = 2.0  # a client that is refused has this time to read why
+IDLE_S: Final = 60.0  # between two requests, and for a client to read a part of its response
+LINGER_S: Final = 2.0  # a client that is rejected has this time to read why
 
 
 class HttpRefusal(Exception):
@@ -127,10 +127,10 @@ class _Connection(asyncio.Protocol):
         self._body = bytearray()
         self._early = 0  # bytes that came while a request was answered
         self._work: asyncio.Task[None] | None = None
-        self._refused = False  # what still comes is not read
+        self._refused = False  # later data is not read
         self._advance_due = False
         self._writable = True
-        self._unsent: deque[bytes] = deque()  # pieces of the present answer
+        self._unsent: deque[bytes] = deque()  # pieces of the present response
         self._send_due = False
 
     # -- asyncio
@@ -252,7 +252,7 @@ class _Connection(asyncio.Protocol):
             answer = await service.answer(HttpRequest(request.method, request.target, request.headers, body))
         except HttpRefusal as refusal:
             answer = service.told(refusal)
-        except Exception as error:  # the client gets it, and the server goes on
+        except Exception as error:  # the client gets it, and the server continues
             log.exception("HTTP request failed: method=%s target=%s", request.method, request.target)
             answer = service.told(HttpRefusal(500, f"{type(error).__name__}: {error}"))
         self._work = None

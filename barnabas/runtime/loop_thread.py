@@ -26,7 +26,7 @@ class LoopThread:
         self._gate: threading.Event | None = None  # set: the loop is paused
         self._last: Callable[[], None] | None = None
         self._ending = False
-        self._stopped = False  # the loop was told to stop
+        self._stopped = False  # the loop has a stop request
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
 

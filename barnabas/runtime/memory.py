@@ -10,7 +10,7 @@ from typing import Literal
 
 _M_TRIM_THRESHOLD = -1  # numbers of <malloc.h>
 _M_MMAP_THRESHOLD = -3
-KEPT_BYTES = 16 * 1024 * 1024  # free memory that stays at the top of the heap: a few Fetch answers
+KEPT_BYTES = 16 * 1024 * 1024  # free memory that stays at the top of the heap: a few Fetch responses
 MAPPED_BYTES_MIN = 32 * 1024 * 1024  # only larger blocks get their own mapping; the highest value that glibc accepts
 
 
@@ -32,7 +32,7 @@ THRESHOLDS = (700, 10, 2)  # a full collection visits about 3 x 11 x 700 new obj
 GROWTH_BLOCKS_MIN = 8_000_000  # of memory: about 600 MB
 _blocks_max = GROWTH_BLOCKS_MIN  # allocated blocks above which everything is visited once more
 _holding = 0  # calls of hold_collector without a release; several, because tests run several nodes in one process
-_holding_lock = threading.Lock()  # the nodes of one process may run in threads of their own
+_holding_lock = threading.Lock()  # the nodes of one process may run in separate threads
 
 
 def freeze_survivors() -> None:
@@ -43,7 +43,7 @@ def freeze_survivors() -> None:
     double the size, everything is visited once.
     """
     gc.freeze()
-    gc.collect()  # visits nothing; CPython waits with the next one for a quarter of what the last one left
+    gc.collect()  # visits nothing; CPython waits with the next one for a quarter of the objects that the last one left
     gc.set_threshold(*THRESHOLDS)
     if _freeze_after_collection not in gc.callbacks:
         gc.callbacks.append(_freeze_after_collection)

@@ -49,9 +49,8 @@ class Scope:
         self._parent: Scope | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._crash: BaseException | None = None
-        self._crash_waiters = (
-            0  # `async with` blocks and joins that will raise the crash: with one, the loop's handler is not called
-        )
+        # `async with` blocks and joins that will raise the crash: with one, the loop's handler is not called
+        self._crash_waiters = 0
         self._stopping = False
         self._body: asyncio.Task[Any] | None = None  # the task inside `async with`, interrupted by a crash
         self._interrupted = False

@@ -80,7 +80,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._blocked = False  # the plain transport has enough to write
         self._pump_due = False
         self._paused = False  # the application does not read
-        self._application_waits = False  # it was told to pause writing
+        self._application_waits = False  # asked to pause writing
         self._high = 64 * 1024
         self._low = 16 * 1024
 
@@ -221,7 +221,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 return
             self.established.set_result(None)
         self._application.connection_made(self)
-        self._read(_NOTHING)  # what came with the end of the handshake
+        self._read(_NOTHING)  # data after the end of the handshake
 
     def _acknowledge(self) -> None:
         # Without session tickets no response carries the acknowledgement of the client's last message, and Nagle's
@@ -264,7 +264,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         if rest and self._state is _State.OPEN:
             self._incoming.write(rest)
         if self._outgoing.pending:
-            self._flush()  # an answer of TLS itself, such as a key update
+            self._flush()  # a response of TLS itself, such as a key update
 
     def _read_buffer(self, rest: memoryview) -> tuple[memoryview, bool]:
         """Fills one buffer of the application. Returns the remaining encrypted bytes, and whether reading must stop."""
@@ -446,7 +446,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _finish(self) -> None:
         """Sends close_notify, and closes."""
-        with contextlib.suppress(ssl.SSLError):  # it waits for the other side's answer, which no one needs
+        with contextlib.suppress(ssl.SSLError):  # it waits for the other side's response, which is not needed
             self._object.unwrap()
         self._close_plain()
 

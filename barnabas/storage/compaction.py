@@ -120,7 +120,7 @@ class CleanedTransactions:
         self._begin_up_to(header.last_offset)
         if not header.record_count:
             return True
-        kind = read_control(decode_records(data, 0, header)[0]).type  # record_count > 0, so there is one or an error
+        kind = read_control(decode_records(data, 0, header)[0]).type  # record_count > 0, so one exists or it raises
         if kind == CONTROL_ABORT:
             ongoing = self._ongoing.pop(header.producer_id, None)
             if ongoing is None or not ongoing[1]:

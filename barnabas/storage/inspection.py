@@ -31,7 +31,7 @@ CODECS: Final = {
     "zstd": Compression.ZSTD,
 }
 _FIELDS: Final = struct_of("batch_length", "attributes", "base_timestamp", "max_timestamp", "record_count")
-_SHOWN_MAX: Final = 3  # refused records that the message describes
+_SHOWN_MAX: Final = 3  # rejected records that the message describes
 COPIED_BYTES_MAX: Final = 16 * 1024 * 1024  # of uncompressed records: one copy holds Python's lock for up to 20 ms
 PIECE_BYTES: Final = 1024 * 1024  # of longer ones
 UNPACKED_BYTES_PER_COST: Final = 256  # decompressed: 0.5 to 1 ms for 256 KiB
@@ -110,7 +110,7 @@ class Inspection:
         self._records: bytes | memoryview = b""
         self._position = self._next = 0
         self._faults: list[tuple[int, str]] = []
-        self._late = False  # at least one record is refused for its timestamp
+        self._late = False  # at least one record is rejected for its timestamp
 
     def run(self) -> None:
         """Runs all parts; any thread may call it."""

@@ -100,4 +100,4 @@ class AppendInfo(NamedTuple):
     duplicate: bool  # nothing was written: the batch repeats an earlier one, which has these offsets
     max_timestamp: int
     size_bytes: int
-    cost: int = 0  # of the check and the write, in half microseconds: what `record_walk.walk` counts, 1 for each COST_UNIT_BYTES, and a new segment's
+    cost: int = 0  # of the check and the write, in half microseconds: the cost of `record_walk.walk`, 1 for each COST_UNIT_BYTES, and a new segment's

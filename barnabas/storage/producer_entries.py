@@ -16,7 +16,7 @@ from barnabas.work import Steps
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 
-_SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, crc32c of what follows it, number of entries
+_SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, crc32c of the following bytes, number of entries
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _EARLIER_BATCH = struct.Struct(">qiqiq")  # producer id, last sequence, last offset, delta, timestamp
 _SNAPSHOT_VERSION = 1

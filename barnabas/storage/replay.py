@@ -147,9 +147,8 @@ def replay(state: PartitionProducers, batch: StoredBatch, data: Buffer) -> Compl
     try:
         records = decode_records(data)
         if not records:
-            return (
-                None  # the cleaner removed the transaction's records, and kept the empty batch for its producer's state
-            )
+            # the cleaner removed the transaction's records, and kept the empty batch for its producer's state
+            return None
         control = read_control(records[0])
     except RemoteProtocolError:
         return None  # its checksum is valid: a control type or version of a later Kafka

@@ -34,7 +34,7 @@ _VIEW_BYTES_MIN = 64 * 1024  # a slice this long is passed as a view rather than
 class LogSlice(NamedTuple):
     """Whole batches of the log. The first may begin below the requested offset."""
 
-    records: Buffer  # b"" if there is nothing to read
+    records: Buffer  # b"" without data
     first_offset: int  # base offset of the first batch
     next_offset: int  # offset of the next read
 

@@ -97,7 +97,7 @@ class ScramServer:
         self._server_nonce = nonce
         self._credential: StoredCredential | None = None
         self._nonce = ""  # of both sides; empty before the first message
-        self._exchanged = ""  # the first message and its answer
+        self._exchanged = ""  # the first message and its response
         self._binding = b""
         self.identity: LoginIdentity | None = None
 

@@ -11,7 +11,7 @@ from barnabas.broker.config.kerberos_names import KerberosNameError
 from barnabas.broker.sasl.server_mechanism import LoginFailed, LoginIdentity
 from barnabas.protocol.kerberos import NO_LAYER, GssContext, GssFailed
 
-OFFER: Final = bytes((NO_LAYER, 0, 0, 0))  # the layers, and the longest message with a layer: 0 as there is none
+OFFER: Final = bytes((NO_LAYER, 0, 0, 0))  # the layers, and the longest message with a layer: 0 without one
 
 
 class _Outcome(NamedTuple):

@@ -177,7 +177,7 @@ def key_document(source: KeySource, now_ms: Callable[[], int]) -> bytes:
     without_proxy = urllib.request.ProxyHandler({})  # as Java's client, which does not read the *_proxy variables
     opener = urllib.request.build_opener(SameProtection, by_https, without_proxy)
     with opener.open(source.url, timeout=CONNECT_S_MAX) as answer:
-        read = getattr(answer, "read1", answer.read)  # of a file there is no read1
+        read = getattr(answer, "read1", answer.read)  # files have no read1
         ends_ms = now_ms() + READ_MS_MAX
         while len(data) <= DOCUMENT_BYTES_MAX and (part := read(READ_BYTES)):
             data += part

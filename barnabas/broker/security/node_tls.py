@@ -59,7 +59,7 @@ class NodeTls:
         self._contexts: dict[str, _Contexts] = {}
         self._watches = False
         self._reloads = 0  # begun so far
-        self._reloaded: dict[str, int] = {}  # the reload that has made a listener's contexts
+        self._reloaded: dict[str, int] = {}  # the reload that created a listener's contexts
 
     def open(self) -> None:
         """Reads the stores of all listeners. Raises BrokerError (INVALID_CONFIG), naming the setting."""

@@ -232,7 +232,7 @@ class ServerLogin:
         size_bytes_max = self._size_bytes_max(mechanism)
         self._connection.core.reader.limit(size_bytes_max, size_bytes_max, LOGIN_BUFFER_BYTES)
 
-    # -- what the session decides
+    # -- decisions of the session
 
     def _done(self, step: LoginStep) -> Answer:
         if step.failure:

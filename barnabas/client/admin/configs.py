@@ -39,7 +39,7 @@ RESOURCE_TYPES: Final[dict[ResourceType, _Kind]] = {
 }
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_RESOURCES_PER_REQUEST: Final = 200  # an answer has about 35 configs for each, with their synonyms
+_RESOURCES_PER_REQUEST: Final = 200  # a response has about 35 configs for each, with their synonyms
 
 
 class ConfigResource(NamedTuple):

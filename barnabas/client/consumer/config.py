@@ -43,7 +43,7 @@ class ConsumerConfig(ConnectionConfig):
     value_runs: bool = False
 
     def __post_init__(self) -> None:
-        ConnectionConfig.__post_init__(self)  # super() does not find the class that `slots` makes
+        ConnectionConfig.__post_init__(self)  # super() does not find the class created by `slots`
         for name, choices in (
             ("isolation_level", get_args(IsolationLevel)),
             ("auto_offset_reset", get_args(AutoOffsetReset)),

@@ -85,14 +85,13 @@ class PartitionState:
         self.asked = -1  # the node of the last request
         self.nearest = NearestReplica()
         self.not_before_ms = 0
-        self.failing_since_ms = -1  # time of the first failure of that node; −1 if its last answer was good
-        self.high_watermark = -1  # −1 until the first answer
+        self.failing_since_ms = -1  # time of the first failure of that node; −1 if its last response was good
+        self.high_watermark = -1  # −1 until the first response
         self.last_stable_offset = -1
         self.log_start_offset = -1
         self.position: int | None = position
-        self.safe_position: int | None = (
-            position  # the offset that an automatic commit may commit: after the processed records
-        )
+        # the offset that an automatic commit may commit: after the processed records
+        self.safe_position: int | None = position
         self.fetch_offset = position if position is not None else -1
         self.reset: str | None = Reset.COMMITTED if position is None else None
         self.trail = LeaderEpochHistory()

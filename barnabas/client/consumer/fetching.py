@@ -26,10 +26,9 @@ from barnabas.protocol.records import read_header
 
 log = logging.getLogger("barnabas.client.consumer")
 
-_WAIT_WITH_FULL_BUFFERS_MS = (
-    20  # largest fetch.max.wait while partitions of the same broker are left out with full buffers
-)
-_INTERRUPT_AFTER_MS = 10  # a fetch without an answer after this time is waiting for new records
+# largest fetch.max.wait while partitions of the same broker are left out with full buffers
+_WAIT_WITH_FULL_BUFFERS_MS = 20
+_INTERRUPT_AFTER_MS = 10  # a fetch without a response after this time is waiting for new records
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +242,7 @@ class Fetcher:
                 found = states.pop(tp, None)
                 if found is not None:
                     self._on_partition(found, data, fetch.node_id, now_ms)
-        for state in states.values():  # absent from the answer: nothing new, and no error
+        for state in states.values():  # absent from the response: nothing new, and no error
             state.failing_since_ms = -1
 
     # -- internal --------------------------------------------------------------------------------------------------------

@@ -22,9 +22,8 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 
-OLD_METADATA_MS: Final = (
-    60_000  # then the named leader is asked: the committed offset may be of a former topic of that name
-)
+# then the named leader is asked: the committed offset may be of a former topic of that name
+OLD_METADATA_MS: Final = 60_000
 
 log = logging.getLogger("barnabas.client.consumer")
 

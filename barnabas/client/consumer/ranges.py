@@ -190,7 +190,7 @@ class RangeReader:
                 continue
             if moved_to < self._end:
                 self._send(moved_to, epoch)
-                await asyncio.sleep(0)  # lets the request be written before the answer is processed
+                await asyncio.sleep(0)  # lets the request be written before the response is processed
             chunk: Chunk | None = None
             while chunk is None:
                 try:

@@ -45,7 +45,7 @@ class GroupChoice:
         if not isinstance(group, ConsumerGroup) or error.code not in _REFUSALS:
             return None
         if group.member.owned:
-            return group  # its next poll reports the loss of the partitions; the join after that is refused again
+            return group  # its next poll reports the loss of the partitions; the join after that is rejected again
         log.info("group %s is joined with the classic protocol: %s", group.group_id, error)
         group.end_tasks()
         return self._classic()

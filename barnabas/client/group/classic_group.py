@@ -20,7 +20,7 @@ from barnabas.errors import ErrorCode
 
 log = logging.getLogger("barnabas.client.group")
 
-_JOIN_GRACE_MS = 5_000  # the answer to a join may take the rebalance timeout, and this time on the network
+_JOIN_GRACE_MS = 5_000  # the response to a join may take the rebalance timeout, and this time on the network
 
 
 class ClassicGroup(Group):

@@ -269,7 +269,7 @@ class ClassicMember:
     def on_heartbeat(self, response: HeartbeatResponse, generation_id: int, now_ms: int) -> Next:
         """Applies a heartbeat response of `generation_id`. Raises KafkaError if this member is fenced."""
         if not self.is_current(generation_id):
-            return Next.GO_ON  # the answer belongs to an earlier membership
+            return Next.GO_ON  # the response belongs to an earlier membership
         code = code_of(response.error_code)
         if code is ErrorCode.NONE:
             self._answered_ms = now_ms

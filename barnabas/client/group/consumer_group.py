@@ -87,7 +87,8 @@ class ConsumerGroup(Group):
             self._hooks.on_change()
         if code is not ErrorCode.STALE_MEMBER_EPOCH or member.state is ConsumerMemberState.FENCED:
             return False
-        if who.generation_id == member.epoch:  # the heartbeat answer with the higher epoch was lost, or has not arrived
+        # the heartbeat response with the higher epoch was lost, or has not arrived
+        if who.generation_id == member.epoch:
             member.send_full_heartbeat()
             self._heartbeat_due.set()
         return True

@@ -166,7 +166,7 @@ class ConsumerMember:
     ) -> Next:
         """Applies a response. Raises KafkaError if the group rejects this member, which is then fenced."""
         if request is not self._sent:
-            return Next.GO_ON  # the answer belongs to an earlier membership
+            return Next.GO_ON  # the response belongs to an earlier membership
         self._sent = None
         code = code_of(response.error_code)
         if code is ErrorCode.NONE:
@@ -281,7 +281,7 @@ class ConsumerMember:
             self._target = frozenset(
                 (each.topic_id, number) for each in response.assignment.topic_partitions for number in each.partitions
             )
-        if self._target is None:  # the answer to the join contains no assignment: it is empty
+        if self._target is None:  # the response to the join contains no assignment: it is empty
             self._target = frozenset()
         self._update_state()
 

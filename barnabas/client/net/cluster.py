@@ -39,7 +39,7 @@ _VERSION_MAX = 0x7FFF
 _TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # the versions of Produce, EndTxn and TxnOffsetCommit that TV2 needs
 # Another broker is asked after this time; each time-out doubles it.
 _SILENCE_MS = 1_000
-_WARN_MS = 1_000  # a start without an answer for this long is reported
+_WARN_MS = 1_000  # a start without a response for this long is reported
 _LOOK_AGAIN_MS = 100  # how often a waiting caller checks for connection attempts that have stalled
 
 
@@ -85,7 +85,7 @@ class NetworkClient:
         self._waiters = Waiters(self.clock)
         self._refresh_wanted = asyncio.Event()
         self._refresh_urgent = asyncio.Event()  # ends the pause between two refreshes
-        self._refreshes = 0  # the number of Metadata answers
+        self._refreshes = 0  # the number of Metadata responses
         self._silence_ms = _SILENCE_MS
         self._silence = UnresponsiveBrokers(self)
         self._news = StaleBrokers()
@@ -375,7 +375,7 @@ class NetworkClient:
     def _on_connection_change(self) -> None:
         self._retry_reachable()
         if not self._closed and any(c.error is not None for c in self._connections.values()):
-            self.want_update()  # a broker may have died, and its partitions may have new leaders
+            self.want_update()  # a broker may have failed, and its partitions may have new leaders
         self.notify_change()
 
     def _retry_reachable(self) -> None:

@@ -41,7 +41,7 @@ def tls_failure(error: ssl.SSLError, host: str, port: int, *, broker: int) -> Ka
         set_one = "make a new one and set ssl_certfile and ssl_keyfile (ssl.keystore.location) to it"
     if "CERTIFICATE_REQUIRED" in reason:
         text = f"requires a certificate of this client: {set_one}"
-    elif "BAD_CERTIFICATE" in reason:  # Java's answer to a client without a certificate, too
+    elif "BAD_CERTIFICATE" in reason:  # Java's response to a client without a certificate, too
         text = f"requires a certificate of this client, or refuses the one it has: {set_one}"
     elif any(each in reason for each in ("UNKNOWN_CA", "CERTIFICATE_UNKNOWN", "CERTIFICATE_EXPIRED")):
         text = (

@@ -52,7 +52,7 @@ class ConnectionConfig(SecurityConfig):
     metadata_max_age_ms: int = 300_000
 
     def __post_init__(self) -> None:
-        SecurityConfig.__post_init__(self)  # super() does not find the class that `slots` makes
+        SecurityConfig.__post_init__(self)  # super() does not find the class created by `slots`
         parse_bootstrap(self.bootstrap_servers)
         for each in fields(self):
             check_setting(each.name, str(each.type), getattr(self, each.name))

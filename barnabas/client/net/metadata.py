@@ -57,7 +57,7 @@ class ClusterMetadata:
         self.leaders: dict[TopicPartition, int] = {}  # partitions without a leader are absent
         self.leader_epochs: dict[TopicPartition, int] = {}
         self.names: dict[bytes, str] = {}  # topic id → name
-        self.updated_ms = -1  # monotonic ms of the last answer, −1 before the first
+        self.updated_ms = -1  # monotonic ms of the last response, −1 before the first
 
     def update(self, response: MetadataResponse, now_ms: int, *, whole: bool) -> None:
         """Applies a response. `whole`: it is about every topic, so absent ones no longer exist."""
@@ -112,7 +112,7 @@ class ClusterMetadata:
         known = self.topics.get(name)
         if error is not ErrorCode.NONE:
             if known is not None and error.retriable and error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return  # the broker is still catching up: keep what is known
+                return  # the broker is still catching up: keep the known state
             self._forget(name)
             self.topics[name] = TopicInfo(name, NO_ID, topic.is_internal, (), (), error)
             return

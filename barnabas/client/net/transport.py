@@ -31,7 +31,7 @@ from barnabas.runtime.scope import Scope
 
 _STEADY_MS = 1_000  # the loss of a connection that lasted this long starts with the shortest pause again
 _STALLED_MS = 300  # after this time another address is tried while the attempt continues
-_REFUSED_MS = 1_000  # the shortest pause after a login or a certificate was refused
+_REFUSED_MS = 1_000  # the shortest pause after a login or a certificate was rejected
 _BEGINNING = (ExchangeState.CONNECTING, ExchangeState.NEGOTIATING, ExchangeState.AUTHENTICATING)
 # above it a socket is not `writable`: records then wait in batches, which can still grow
 _UNWRITTEN_BYTES_MAX = 1024 * 1024
@@ -69,7 +69,7 @@ class Connection:
         self.core = core
         self.node_id = node_id
         self.error: KafkaError | None = None  # why the last attempt or connection ended
-        self.silent = False  # a caller gave up waiting for an answer, and no bytes have arrived since
+        self.silent = False  # a caller timed out, and no bytes have arrived since
         self._clock = clock
         self._network = network
         self._security = security
@@ -284,7 +284,7 @@ class Connection:
                 if self._security.tls is not None:
                     secured = {"tls": self._security.tls, "server_name": self.host}
             if self._socket is not socket:
-                return  # closed while the token was got
+                return  # closed during the token request
             async with asyncio.timeout(self._connect_timeout_ms / 1000):
                 await self._network.connect(lambda: socket, self.host, self.port, **secured)
         except SaslFailed as error:

@@ -10,7 +10,7 @@ from barnabas.client.net.metadata import ClusterMetadata
 from barnabas.client.net.transport import Connection
 from barnabas.ports import Clock
 
-_UNANSWERED_MS = 2_000  # after this time without a byte from a broker that owes an answer, others are asked
+_UNANSWERED_MS = 2_000  # after this time without a byte from a broker that must respond, others are asked
 
 
 class _Cluster(Protocol):

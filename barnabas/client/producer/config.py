@@ -41,7 +41,7 @@ class ProducerConfig(ConnectionConfig):
     keep_prepared: bool = False
 
     def __post_init__(self) -> None:
-        ConnectionConfig.__post_init__(self)  # super() does not find the class that `slots` makes
+        ConnectionConfig.__post_init__(self)  # super() does not find the class created by `slots`
         if type(self.acks) not in (int, str) or self.acks not in _REQUIRED_ACKS:
             raise IllegalState(f"acks={self.acks!r} is none of 'all', -1, 0, 1")
         if self.idempotent and self.required_acks != -1:

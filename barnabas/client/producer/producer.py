@@ -194,7 +194,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         finally:
             try:
                 await self._delivery.close()
-            finally:  # also if this task is cancelled: then the cancellation tells the caller
+            finally:  # also after a cancellation, which the caller gets
                 failed = self._delivery.unclaimed.take()
         if failed is not None and self.transactional_id is None:
             if handled is None:
@@ -251,7 +251,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         accumulator = self._accumulator
         if accumulator.full_batches:
             accumulator.full_batches = 0
-            await asyncio.sleep(0)  # lets the delivery send batches and receive answers
+            await asyncio.sleep(0)  # lets the delivery send batches and receive responses
         route = self._routing.routes.get(topic) if type(topic) is str else None
         if route is None or accumulator.bytes_held > self._routing.buffer_memory:
             route = await self._routing.open(topic)

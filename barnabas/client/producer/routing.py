@@ -31,9 +31,8 @@ class TopicRoute:
         self._sticky = sticky
         self._queues: dict[int, PartitionQueue] = {}
         self._chosen: PartitionQueue | None = None  # for records without a key
-        self._chosen_by: TopicInfo | None = (
-            None  # the metadata at the time of the choice; new metadata causes a new choice
-        )
+        # the metadata at the time of the choice; new metadata causes a new choice
+        self._chosen_by: TopicInfo | None = None
 
     def queue(self, partition: int) -> PartitionQueue:
         """Raises KafkaError (UNKNOWN_TOPIC_OR_PARTITION)."""

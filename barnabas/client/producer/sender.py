@@ -53,7 +53,7 @@ class Sender:
         self.transactions = transactions
         self.outcomes: list[BatchResult] = []
         self.metadata_wanted = False
-        self.leader_hints: list[tuple[TopicPartition, int, int]] = []  # (partition, leader, epoch) from refusals
+        self.leader_hints: list[tuple[TopicPartition, int, int]] = []  # (partition, leader, epoch) from rejections
         self.flushing = 0  # the number of callers that wait for all batches; linger_ms is ignored then
         self.producer_id = -1
         self.epoch = -1
@@ -127,7 +127,7 @@ class Sender:
                 self._fail(queue, batch, self._too_late(batch, obstacle), lost=False)
             for batch in [b for b in queue.window if not b.on_wire and b.deadline_ms <= now_ms]:
                 queue.window.remove(batch)
-                # The batches after it keep their sequences; the answer to the next one shows whether this one was written.
+                # The batches after it keep their sequences; the response to the next one shows whether this one was written.
                 # Without a next batch this stays unknown, so the partition starts a new epoch.
                 self._fail(queue, batch, self._too_late(batch, obstacle), lost=not queue.window)
             queue.probing = any(b.doubtful for b in queue.window)
@@ -201,7 +201,7 @@ class Sender:
                 found = left.pop(TopicPartition(name, result.index), None)
                 if found is not None:
                     self._on_result(found, result, dispatch.node_id, now_ms)
-        for batch in left.values():  # the answer does not contain this partition: its outcome is unknown
+        for batch in left.values():  # the response does not contain this partition: its outcome is unknown
             self._mark_returned(batch)
             self._retry(batch, now_ms, known_unwritten=False)
 

@@ -30,9 +30,8 @@ class TransactionCalls:
         self._delivery = delivery
         self._cluster = cluster
         self._forced_version = forced_version
-        self._commit_abandoned = (
-            False  # the caller of the last commit was cancelled, and its outcome was not returned yet
-        )
+        # the caller of the last commit was cancelled, and its outcome was not returned yet
+        self._commit_abandoned = False
 
     async def begin(self, timeout_ms: int) -> None:
         """Opens a transaction, after the end of a commit or abort whose caller has left."""

@@ -95,8 +95,8 @@ class Transactions:
         self._jobs: list[OffsetsJob] = []
         self._outstanding: Outgoing | None = None
         self._not_before_ms = 0
-        self._backoff = Backoff(retry_backoff_ms, rng)  # after requests without an answer
-        self._refusals = Backoff(retry_backoff_ms, rng)  # after answers with an error: the coordinator is reachable
+        self._backoff = Backoff(retry_backoff_ms, rng)  # after requests without a response
+        self._refusals = Backoff(retry_backoff_ms, rng)  # after responses with an error: the coordinator is reachable
 
     # -- from the producer's caller ---------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class Transactions:
             self._transition(TransactionPhase.FATAL_ERROR)
             self._drop_jobs(error)
 
-    # -- requests and answers ------------------------------------------------------------------------------------------
+    # -- requests and responses ------------------------------------------------------------------------------------------
 
     def next_request(self, now_ms: int, *, drained: bool) -> Outgoing | None:
         """The request to send now. `drained`: every batch has its outcome (for an abort: none is in flight)."""
@@ -272,7 +272,7 @@ class Transactions:
             self._transition(TransactionPhase.PREPARED)
             return None
         if state in (TransactionPhase.COMMITTING, TransactionPhase.ABORTING) and drained:
-            if not self.started:  # nothing reached the cluster, so there is nothing to end
+            if not self.started:  # no request was sent: the cluster has no transaction to end
                 self._ended()
                 return self._init_producer_id() if self.state is TransactionPhase.INITIALIZING else None
             return end_transaction(self._identity, self.version, commit=state is TransactionPhase.COMMITTING)
@@ -330,7 +330,7 @@ class Transactions:
                     self._added[tp] = None
                     self.started = True
                 elif code is ErrorCode.OPERATION_NOT_ATTEMPTED:
-                    continue  # another partition of the request was refused; its error is the cause
+                    continue  # another partition of the request was rejected; its error is the cause
                 elif code in FENCED:
                     self.fail(error_for(code, "a newer producer uses this transactional id"))
                     return

@@ -108,7 +108,7 @@ class BrokerRegistrationRequest(Message):
     # Before version 4 without those from level 0.
     features: list[RegistrationFeature] = field(Array(RegistrationFeature))
     rack: str | None = field(String, nullable_since=0)
-    is_migrating_zk_broker: bool = field(Bool, since=1)  # never: there is no ZooKeeper any more
+    is_migrating_zk_broker: bool = field(Bool, since=1)  # never: ZooKeeper is gone
     log_dirs: list[bytes] = field(Array(Uuid), since=2)  # those that can be used
     previous_broker_epoch: int = field(Int64, since=3, default=-1)  # before a clean stop; −1: it was none
 
@@ -169,7 +169,7 @@ class ControllerRegistrationRequest(Message):
 
     controller_id: int = field(Int32)
     incarnation_id: bytes = field(Uuid)  # of this process
-    zk_migration_ready: bool = field(Bool)  # never: there is no ZooKeeper any more
+    zk_migration_ready: bool = field(Bool)  # never: ZooKeeper is gone
     listeners: list[RegistrationListener] = field(Array(RegistrationListener))
     features: list[RegistrationFeature] = field(Array(RegistrationFeature))
 

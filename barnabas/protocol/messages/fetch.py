@@ -64,7 +64,7 @@ class FetchRequest(Message):
     min_bytes: int = field(Int32)
     max_bytes: int = field(Int32, default=INT32_MAX)
     isolation_level: int = field(Int8)  # 0 read_uncommitted, 1 read_committed
-    session_id: int = field(Int32, since=7)  # 0 asks for a new session
+    session_id: int = field(Int32, since=7)  # 0 requests a new session
     session_epoch: int = field(Int32, since=7, default=-1)  # −1 without session, 0 first request of one
     topics: list[FetchTopic] = field(Array(FetchTopic))
     forgotten_topics_data: list[ForgottenTopic] = field(Array(ForgottenTopic), since=7)

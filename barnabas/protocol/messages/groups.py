@@ -85,7 +85,7 @@ class JoinGroupResponse(Message):
     protocol_type: str | None = field(String, since=7, nullable_since=7, default=None)
     protocol_name: str | None = field(String, nullable_since=7)
     leader: str = field(String)
-    skip_assignment: bool = field(Bool, since=9)  # the leader keeps the assignment there is (KIP-814)
+    skip_assignment: bool = field(Bool, since=9)  # the leader keeps the existing assignment (KIP-814)
     member_id: str = field(String)
     members: list[JoinGroupResponseMember] = field(Array(JoinGroupResponseMember))
 

@@ -29,7 +29,7 @@ class ProduceRequest(Message):
     """Batches to append, by topic and partition."""
 
     transactional_id: str | None = field(String, nullable_since=0, default=None)
-    acks: int = field(Int16)  # 0 no answer, 1 leader, −1 all in-sync replicas
+    acks: int = field(Int16)  # 0 no response, 1 leader, −1 all in-sync replicas
     timeout_ms: int = field(Int32)
     topic_data: list[TopicProduceData] = field(Array(TopicProduceData))
 

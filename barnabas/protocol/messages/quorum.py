@@ -99,7 +99,7 @@ class BeginQuorumEpochRequestPartition:
     """The new leader and its epoch."""
 
     partition_index: int = field(Int32)
-    voter_directory_id: bytes = field(Uuid, since=1)  # of the voter told
+    voter_directory_id: bytes = field(Uuid, since=1)  # of the receiving voter
     leader_id: int = field(Int32)
     leader_epoch: int = field(Int32)
 
@@ -117,7 +117,7 @@ class BeginQuorumEpochRequest(Message):
     """A new leader announces itself to a voter."""
 
     cluster_id: str | None = field(String, nullable_since=0, default=None)
-    voter_id: int = field(Int32, since=1, default=-1)  # of the voter told
+    voter_id: int = field(Int32, since=1, default=-1)  # of the receiving voter
     topics: list[BeginQuorumEpochRequestTopic] = field(Array(BeginQuorumEpochRequestTopic))
     leader_endpoints: list[LeaderEndpoint] = field(Array(LeaderEndpoint), since=1)
 

@@ -18,7 +18,7 @@ class InitProducerIdRequest(Message):
     producer_id: int = field(Int64, since=3, default=-1)  # −1 from a new producer
     producer_epoch: int = field(Int16, since=3, default=-1)
     enable_2pc: bool = field(Bool, since=6)  # no time-out for its transactions (KIP-939)
-    keep_prepared_txn: bool = field(Bool, since=6)  # do not end the one that is there (KIP-939)
+    keep_prepared_txn: bool = field(Bool, since=6)  # keep the open transaction (KIP-939)
 
 
 @message(api_key=22, versions=(0, 6), flexible_since=2)
@@ -154,7 +154,7 @@ class WritableTxnMarker:
     transaction_result: bool = field(Bool)  # true for commit
     topics: list[WritableTxnMarkerTopic] = field(Array(WritableTxnMarkerTopic))
     coordinator_epoch: int = field(Int32)
-    transaction_version: int = field(Int8, since=2)  # 2 asks for a strictly greater epoch (KIP-1228)
+    transaction_version: int = field(Int8, since=2)  # 2 requires a strictly greater epoch (KIP-1228)
 
 
 @message(api_key=27, versions=(1, 2), flexible_since=1)
