@@ -38,13 +38,20 @@ def started(foreign: ForeignModules, program: str, *arguments: str) -> subproces
     )
 
 
-def test_up(foreign: ForeignModules) -> None:
-    process = started(foreign, COMMAND, "up", "--brokers", "1", "--port", "0")
+@pytest.mark.parametrize(
+    "arguments", [("up", "--brokers", "1", "--port", "0"), ("serve", "--data", "data", "--listen", "127.0.0.1:0")]
+)
+def test_a_broker(foreign: ForeignModules, arguments: tuple[str, ...]) -> None:
+    process = started(foreign, COMMAND, *arguments)
     assert process.stdout is not None
-    line = process.stdout.readline()
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if line.startswith("ready "):
+            break
     process.terminate()
-    rest = process.communicate(timeout=60)[0]
-    assert line.startswith("ready "), line + rest
+    process.communicate(timeout=60)
+    assert said[-1].startswith("ready "), said
     assert not foreign.imported()
 
 

@@ -54,12 +54,14 @@ class Attacked:
     """What an attack did.
 
     pause_s: the longest wait of another producer.
+    p999_s: the 99.9th percentile of its waits.
     turn_s: the longest turn of the broker's loop, in CPU time.
     growth_bytes: of the broker's resident memory, at its peak.
     """
 
     attack: Attack
     pause_s: float
+    p999_s: float
     turn_s: float
     growth_bytes: int
 
@@ -106,7 +108,7 @@ def _attacked(data: Path, attack: Attack) -> Attacked:
                 longest.seconds = 0.0
                 attack.run(target)
                 pause_s, _ = producer.measured()
-                found = Attacked(attack, pause_s, longest.seconds, _peak_bytes(broker.pid) - before)
+                found = Attacked(attack, pause_s, producer.p999_s, longest.seconds, _peak_bytes(broker.pid) - before)
         assert broker.stop(60) == 0, broker.log()
         assert "Traceback" not in broker.log(), broker.log()
         return found

@@ -24,6 +24,7 @@ class Stalled:
     """What one request did.
 
     pause_s: the longest wait of another producer, while the request was served and right after.
+    p999_s: the 99.9th percentile of its waits while the request was served.
     turn_s: the longest turn of the broker's loop, in CPU time.
     growth_bytes: of the broker's resident memory, from before the request until after its answer.
     stacks: where the CPU time of long turns went, if the broker prints it.
@@ -31,6 +32,7 @@ class Stalled:
 
     huge: Huge
     pause_s: float
+    p999_s: float
     produced: int
     turn_s: float
     growth_bytes: int
@@ -89,6 +91,7 @@ def _send(
         answer = _exchange(peer, frame)
     answer_s = time.monotonic() - began
     pause_s, produced = producer.measured()
+    p999_s = producer.p999_s
     later_s, _ = producer.measured()  # one more answer from the broker: the turn of ours is measured by then
     pause_s = max(pause_s, later_s)
     turn_s = longest.seconds
@@ -100,6 +103,7 @@ def _send(
     return Stalled(
         huge,
         pause_s,
+        p999_s,
         produced,
         turn_s,
         growth_bytes,
