@@ -7,17 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.testing.backend import Lose
 from barnabas.testing.errors import named_arguments
 from barnabas.testing.handle import Handle
 from barnabas.testing.kit_thread import coroutine
-from barnabas.testing.world.handles import WorldAioMethods
+from barnabas.testing.world.handles import isolate, partition, world_of
+from barnabas.testing.world.links import Cut
+from barnabas.testing.world.placement import move_coordinator
+from barnabas.testing.world.sides import Direction
 
 
-class ClusterAio(WorldAioMethods):
+class ClusterAio:
     """See the module."""
 
     def __init__(self, cluster: Handle) -> None:
         self._cluster = cluster
+
+    @property
+    def _limit_s(self) -> float:
+        """For the kit: longest duration of a method."""
+        return self._cluster._limit_s
 
     async def start(self, *, wait: bool = True) -> None:
         """Starts the brokers."""
@@ -123,3 +132,46 @@ class ClusterAio(WorldAioMethods):
             to: a broker with a replica; None takes the next running one.
         """
         return await self._cluster.core().move_leader(topic, partition, to)
+
+    # -- the world around the brokers
+
+    @coroutine
+    async def kill(self, broker_id: int | None = None, *, lose: Lose = "nothing") -> None:
+        """Ends a broker as SIGKILL does: without notice.
+
+        Args:
+            broker_id: may be left out where the cluster has only one.
+            lose: "nothing": what it has written stays. "page_cache": only what it has synced stays, as after a power loss.
+        """
+        core = self._cluster.core()
+        await core.kill(core.check_broker(broker_id), lose)
+
+    @coroutine
+    async def partition(self, one: object, two: object, *, direction: Direction = "both") -> Cut:
+        """Cuts the links between two sides, as if cables were pulled: nothing arrives, and no side is told.
+
+        Args:
+            one, two: ids of brokers, "clients", or "client:" and a pattern of client ids; several in a list. Clients that are not
+                named reach all brokers.
+            direction: "both"; "out": only what `one` sends is lost; "in": only what `two` sends.
+        """
+        return await partition(self._cluster, one, two, direction)
+
+    @coroutine
+    async def isolate(self, broker_id: int, *, direction: Direction = "both") -> Cut:
+        """Cuts the links between a broker and all others; clients still reach it."""
+        return await isolate(self._cluster, broker_id, direction)
+
+    @coroutine
+    async def heal(self) -> None:
+        """Ends every cut of `partition` and `isolate`."""
+        await world_of(self._cluster, "heal").heal()
+
+    @coroutine
+    async def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
+        """Moves the coordinator of a transactional id or of a group to another broker; returns the id of that broker.
+
+        Args:
+            to: a broker with a replica of the coordinator's partition; None takes the next running one.
+        """
+        return await move_coordinator(self._cluster.core(), txn, group, to)

@@ -18,14 +18,19 @@ from typing import TYPE_CHECKING, Any, Self
 from barnabas.testing.aio import ClusterAio
 from barnabas.testing.backend import Lose, Mode, RunState, Shape
 from barnabas.testing.errors import KitError, named_arguments
+from barnabas.testing.handle import Handle
 from barnabas.testing.kit_thread import blocking
-from barnabas.testing.world.handles import WorldMethods
+from barnabas.testing.world.broker_disk import BrokerDisk
+from barnabas.testing.world.ends import ExpectedEnd
+from barnabas.testing.world.groups import GroupActions
+from barnabas.testing.world.handles import world_of
+from barnabas.testing.world.links import Link
+from barnabas.testing.world.sides import Direction, check_link, checked_direction, side
 
 if TYPE_CHECKING:
     from barnabas.testing.clock.handles import KafkaClock
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
-    from barnabas.testing.world.ends import ExpectedEnd
 
 TIMEOUT_S = 30.0
 
@@ -109,7 +114,7 @@ class BrokerHandle:
         return f"<broker {self.id} at {self.address}, {self.state}>"
 
 
-class Cluster(WorldMethods):
+class Cluster(Handle):
     """Brokers for a test.
 
     Args:
@@ -249,6 +254,50 @@ class Cluster(WorldMethods):
     leader = blocking(ClusterAio.leader)
     controller = blocking(ClusterAio.controller)
     move_leader = blocking(ClusterAio.move_leader)
+    kill = blocking(ClusterAio.kill)
+    partition = blocking(ClusterAio.partition)
+    isolate = blocking(ClusterAio.isolate)
+    heal = blocking(ClusterAio.heal)
+    move_coordinator = blocking(ClusterAio.move_coordinator)
+
+    def expect_end(self, broker_id: int | None = None) -> ExpectedEnd:
+        """The end of a broker, by whatever the test does, is no failure of the test; until the next start of that broker.
+
+        The end of a block `with kafka.expect_end(2):` waits until the broker is down; so does `wait` of the result.
+        """
+        return ExpectedEnd(world_of(self, "expect_end"), self.core().check_broker(broker_id))
+
+    def link(self, one: object, two: object, *, direction: Direction = "both") -> Link:
+        """The link between two brokers, or a broker and clients, to slow it down or break it.
+
+        Args:
+            one, two: the id of a broker, "clients", or "client:" and a pattern of client ids.
+            direction: which bytes meet what is written: "both", "out": those that `one` sends, "in": those that `two` sends.
+        """
+        world, check = world_of(self, "link"), self.core().check_broker
+        a, b = side(one, check), side(two, check)
+        check_link(a, b)
+        return Link(world, a, b, checked_direction(direction))
+
+    @named_arguments
+    def disk(self, broker_id: int, *, log_dir: int | None = None) -> BrokerDisk:
+        """The disk of a broker, to make it fail, fill it, slow it down, damage a record, or end the broker at a call.
+
+        Args:
+            log_dir: one log directory, from 1, where `log_dirs` gives the brokers several; None: all of them.
+        """
+        world, known = world_of(self, "disk"), self.core().backend.log_dirs
+        if log_dir is not None and (
+            isinstance(log_dir, bool) or not isinstance(log_dir, int) or not 1 <= log_dir <= known
+        ):
+            raise KitError(
+                f"log_dir={log_dir!r}: this cluster has log_dirs={known}, so write a number from 1 to {known}"
+            )
+        return BrokerDisk(world, self.core().check_broker(broker_id), log_dir)
+
+    def group(self, name: str) -> GroupActions:
+        """A consumer group, to see its members, hold their requests or remove one."""
+        return GroupActions(self, name)
 
 
 class Broker(Cluster):

@@ -150,7 +150,6 @@ async def test_every_method_is_a_coroutine_too(mode: Mode) -> None:
 
 def test_aio_has_every_method_of_a_cluster() -> None:
     from barnabas.testing.aio import ClusterAio
-    from barnabas.testing.world.handles import WorldAioMethods, WorldMethods
 
     not_waiting = {
         "admin_url",
@@ -170,8 +169,7 @@ def test_aio_has_every_method_of_a_cluster() -> None:
         "group",
         "link",
     }
-    public = {name for each in (Cluster, WorldMethods) for name in vars(each) if not name.startswith("_")}
-    coroutines = {name for each in (ClusterAio, WorldAioMethods) for name in vars(each) if not name.startswith("_")}
+    public, coroutines = ({name for name in vars(each) if not name.startswith("_")} for each in (Cluster, ClusterAio))
     assert coroutines == public - not_waiting | {"start", "stop"}
 
 

@@ -14,7 +14,6 @@ import pytest
 from barnabas.testing import Cluster
 from barnabas.testing.faults.fault import Fault
 from barnabas.testing.fixtures import MARKER_OPTIONS
-from barnabas.testing.world.handles import WorldMethods
 from tests.support.snippets import snippets
 
 ROOT = Path(__file__).parents[2]
@@ -106,8 +105,7 @@ def _quoted(text: str) -> list[str]:
 def _public(kind: type) -> list[str]:
     return [
         name
-        for each in (kind, *(WorldMethods,) * (kind is Cluster))
-        for name, value in vars(each).items()
+        for name, value in vars(kind).items()
         if not name.startswith("_") and not (value.__doc__ or "").startswith("For the kit")
     ]
 
