@@ -17,7 +17,7 @@ from tests.support.processes.cluster import Cluster, kafka_nodes
 pytest.importorskip("confluent_kafka")
 from tests.process import test_cluster  # after the check that librdkafka is there
 from tests.support.processes.copying import CopyRun  # as above
-from tests.support.processes.three_brokers import StartCluster, cluster  # as above
+from tests.support.processes.kit_cluster import StartCluster, cluster  # as above
 
 __all__ = ["cluster"]
 

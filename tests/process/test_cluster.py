@@ -33,8 +33,7 @@ from tests.support.processes.copying import (
     CopyRun,
     read_all,
 )
-from tests.support.processes.kit_cluster import KitCluster
-from tests.support.processes.three_brokers import StartCluster, cluster, start_cluster
+from tests.support.processes.kit_cluster import KitCluster, StartCluster, cluster, start_cluster
 
 __all__ = ["cluster", "start_cluster"]
 
