@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
-from barnabas.testing.simulation.invariants import check_acknowledged
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import Cluster, barnabas_nodes  # not the kit: nodes start one by one
@@ -33,11 +31,9 @@ from tests.support.processes.copying import (
     SOURCE,
     TARGET,
     CopyRun,
-    Feeder,
     read_all,
 )
-from tests.support.processes.kit_cluster import KitCluster
-from tests.support.processes.three_brokers import StartCluster, cluster, start_cluster
+from tests.support.processes.kit_cluster import KitCluster, StartCluster, cluster, start_cluster
 
 __all__ = ["cluster", "start_cluster"]
 
@@ -143,9 +139,8 @@ def test_the_first_transaction_and_the_first_group_while_a_broker_is_dead(bare_c
 @pytest.mark.parametrize(
     ("client", "records"),
     [
-        ("librdkafka", 100_000),
-        ("barnabas", 40_000),
-        ("aiokafka", 40_000),
+        ("librdkafka", 40_000),
+        pytest.param("librdkafka", 100_000, marks=pytest.mark.soak),
         pytest.param("barnabas", 100_000, marks=pytest.mark.soak),
         pytest.param("aiokafka", 100_000, marks=pytest.mark.soak),
     ],
@@ -170,51 +165,19 @@ def test_the_copy_through_a_kill_of_every_broker(cluster: Cluster, tmp_path: Pat
         dumped_by_kafka(cluster)
 
 
-def test_the_order_of_one_partition_through_kills(cluster: Cluster, tmp_path: Path) -> None:
-    with CopyRun(cluster, tmp_path, partitions=1) as run:
-        for _ in range(3):
-            run.feed(33_333 // 3)
-            leader = cluster.leader(TARGET, 0)
-            cluster.kill(leader)
-            cluster.wait_until(partial(cluster.has_new_leader, TARGET, 0, leader), "there is a leader")
-            cluster.start_node(leader)
-            cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
-        run.judge()
-
-
 def test_the_copy_through_kills_of_its_worker(cluster: Cluster, tmp_path: Path) -> None:
     with CopyRun(cluster, tmp_path) as run:
         for _ in range(3):
-            run.feed(10_000)
+            run.feed(4_000)
             run.worker.kill()
         run.judge()
         assert run.worker.started_count > 3
 
 
-def test_everything_is_killed_at_once(cluster: Cluster, tmp_path: Path) -> None:
-    with CopyRun(cluster, tmp_path) as run:
-        for _ in range(2):
-            run.feed(15_000)
-            cluster.kill(*cluster.nodes)
-            cluster.start()
-        run.judge()
-
-
-def test_rolling_restarts(cluster: Cluster, tmp_path: Path) -> None:
-    with CopyRun(cluster, tmp_path) as run:
-        for node_id in cluster.nodes:
-            run.feed(8_000)
-            cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
-            cluster.stop(node_id)
-            cluster.start_node(node_id)
-        cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
-        run.judge()
-
-
 def test_transaction_version_is_raised_under_load(cluster: Cluster, tmp_path: Path) -> None:
     with CopyRun(cluster, tmp_path, client="barnabas") as run:
         for level in (1, 2, 1, 2):
-            run.feed(6_000)
+            run.feed(2_000)
             update = FeatureUpdateKey(
                 feature="transaction.version", max_version_level=level, upgrade_type=1 + (level < 2)
             )
@@ -224,51 +187,6 @@ def test_transaction_version_is_raised_under_load(cluster: Cluster, tmp_path: Pa
 
 
 # -- what was acknowledged
-
-
-@pytest.mark.parametrize("how", ["kill", "stop"])
-def test_acknowledged_records_survive_five_leaders(cluster: Cluster, how: str) -> None:
-    cluster.create_topic("kept", 1, min__insync__replicas="2")
-    feeder = Feeder(cluster.bootstrap, "kept", 1, per_second=2_000)
-    for _ in range(5):
-        wanted = len(feeder.acknowledged_at) + 1_001
-        feeder.allow(4_000)
-        cluster.wait_until(partial(feeder.has_acknowledged, wanted), "records are acknowledged")
-        leader = cluster.leader("kept", 0)
-        if how == "kill":
-            cluster.kill(leader)
-        else:
-            cluster.stop(leader)
-        cluster.wait_until(partial(cluster.has_new_leader, "kept", 0, leader), "another one leads", 60)
-        cluster.start_node(leader)
-        cluster.wait_in_sync("kept")
-    feeder.end()
-    found = read_all(cluster, "kept", 1, isolation_level="read_uncommitted")
-    check_acknowledged(feeder.acknowledged[0], found[0])
-    assert len(found[0]) == 20_000
-    assert not waited_for_sessions(cluster)  # also where the same one was killed just before
-
-
-def is_gone(cluster: Cluster, node_id: int) -> bool:
-    return node_id not in cluster.brokers()
-
-
-def test_the_controller_is_killed_again_and_again(cluster: Cluster) -> None:
-    cluster.create_topic("kept", 3, min__insync__replicas="2")
-    feeder = Feeder(cluster.bootstrap, "kept", 3, per_second=1_000)
-    for number in range(4):
-        feeder.allow(1_500)
-        controller = cluster.wait_for(cluster.controller, lambda node_id: node_id > 0, "there is a controller")
-        cluster.kill(controller)
-        cluster.wait_until(partial(cluster.has_new_controller, controller), "another one is elected")
-        cluster.wait_until(partial(is_gone, cluster, controller), "the dead one is known to be dead")
-        cluster.create_topic(f"made-{number}", 1, replication_factor=2)
-        cluster.start_node(controller)
-        cluster.wait_in_sync("kept")
-    feeder.end()
-    found = read_all(cluster, "kept", 3, isolation_level="read_uncommitted")
-    for partition, acknowledged in feeder.acknowledged.items():
-        check_acknowledged(acknowledged, found[partition])
 
 
 def produce_request(topic: str, value: bytes, *, acks: int, timeout_ms: int = 5_000) -> ProduceRequest:
@@ -306,18 +224,6 @@ def test_a_zombie_leader_accepts_nothing(cluster: Cluster, acks: int) -> None:
             )
     cluster.wait_in_sync("kept")
     assert read_all(cluster, "kept", 1, isolation_level="read_uncommitted")[0] == [b"before", b"after"]
-
-
-def test_the_copy_through_a_frozen_leader(cluster: Cluster, tmp_path: Path) -> None:
-    with CopyRun(cluster, tmp_path) as run:
-        run.feed(10_000)
-        frozen = cluster.leader(TARGET, 0)
-        cluster.pause(frozen)
-        time.sleep(SESSION_SECONDS + 3)  # it is declared dead, and does not know when it goes on
-        cluster.resume(frozen)
-        run.feed(10_000)
-        cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
-        run.judge()
 
 
 # -- the cluster itself

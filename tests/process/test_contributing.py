@@ -234,9 +234,3 @@ def test_the_document_is_enough_to_add_an_api(checkout: Path, served: ServedBrok
     served.start()
     assert greet(served, "Frieda") == (0, "Frieda, this is node 1")
     assert greet(served, "") == (42, "")
-
-
-@pytest.mark.parametrize("forgotten", ACTIONS)
-def test_a_step_that_the_document_forgets_is_missed(checkout: Path, forgotten: str) -> None:
-    follow(steps().replace(f"`{forgotten}`", "a file"), checkout)
-    assert next(missing(checkout))

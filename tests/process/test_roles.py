@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -12,18 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.client import Producer
-from barnabas.protocol.record_codec import NewRecord
-from barnabas.protocol.records import build_batch
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import GROUP, Cluster
+from tests.support.processes.cluster import Cluster
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker  # not the kit: brokers and controllers apart
-from tests.support.requests import request_of
 
 pytestmark = pytest.mark.process
 
-SILENCE_SECONDS = 14.0  # longer than the session of the brokers with the controllers (9 s)
 STOP_SECONDS_MAX = 30.0  # of everything at once: far above the second that the last ones wait in vain
 
 
@@ -165,47 +159,3 @@ def test_all_of_one_role_are_killed(separate: Separate) -> None:
     separate.wait_in_sync("kept")
     separate.await_records(2)
     separate.end()
-
-
-@pytest.mark.parametrize("separate", [3], indirect=True, ids=["three controllers"])
-def test_without_a_quorum_the_brokers_serve(separate: Separate) -> None:
-    separate.start()
-    separate.create_topic("alone", 1, replication_factor=1)
-    separate.create_topic("kept", 1, replication_factor=2)
-    separate.wait_until(lambda: separate.coordinator("g", GROUP) >= 0, "there is a coordinator")
-    coordinator = separate.nodes[separate.coordinator("g", GROUP)].address
-    leaders = {topic: separate.nodes[separate.leader(topic, 0)].address for topic in ("alone", "kept")}
-
-    def produce(topic: str, acks: int) -> int:
-        data = {"index": 0, "records": build_batch([NewRecord(None, b"v", int(time.time() * 1000))])}
-        named = [{"name": topic, "partition_data": [data]}]
-        with Wire(leaders[topic], timeout_s=30) as wire:
-            answer = wire.call(request_of("Produce", acks=acks, timeout_ms=10_000, topic_data=named), 9)
-        return int(answer.responses[0].partition_responses[0].error_code)
-
-    def commit() -> tuple[int, int]:
-        partition = {"partition_index": 0, "committed_offset": 1}
-        request = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
-        request["topics"] = [{"name": "alone", "partitions": [partition]}]
-        groups = [{"group_id": "g", "topics": [{"name": "alone", "partition_indexes": [0]}]}]
-        with Wire(coordinator, timeout_s=30) as wire:
-            done = wire.call(request_of("OffsetCommit", **request), 8)
-            read = wire.call(request_of("OffsetFetch", groups=groups), 8)
-        return done.topics[0].partitions[0].error_code, read.groups[0].error_code
-
-    async def transaction() -> None:
-        addresses = ",".join(node.address for node in separate.nodes.values())
-        async with Producer(bootstrap_servers=addresses, transactional_id="t") as producer, producer.transaction():
-            for topic in leaders:
-                await producer.send(topic, b"v")
-
-    separate.wait_until(lambda: commit() == (0, 0), "the coordinator has loaded")
-    asyncio.run(transaction())
-    for controller in (101, 102):
-        separate.controllers[controller].kill()
-    began = time.monotonic()
-    while time.monotonic() - began < SILENCE_SECONDS:
-        time.sleep(1)
-        codes = [produce(topic, acks) for topic in leaders for acks in (-1, 1)]
-        assert (codes, commit()) == ([0, 0, 0, 0], (0, 0)), f"after {time.monotonic() - began:.0f} s"
-        asyncio.run(transaction())

@@ -15,7 +15,7 @@ from barnabas.client.errors import LogTruncated
 from barnabas.client.types import AutoOffsetReset
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, produce
-from tests.support.processes.three_brokers import cluster, start_cluster
+from tests.support.processes.kit_cluster import cluster, start_cluster
 
 __all__ = ["cluster", "start_cluster"]
 

@@ -28,7 +28,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, KafkaError, TopicPartition  # noqa: E402  # after the check that it is there
 
 from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, produce  # noqa: E402  # after the check that it is there
-from tests.support.processes.three_brokers import cluster, start_cluster  # noqa: E402  # as above
+from tests.support.processes.kit_cluster import cluster, start_cluster  # noqa: E402  # as above
 
 __all__ = ["cluster", "start_cluster"]
 

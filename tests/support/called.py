@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from tests.support.processes import cli
 
-__all__ = ["Shown", "called"]
-
 
 class Shown(NamedTuple):
     """What a command has left: its exit code, and what it printed."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from barnabas.runtime.clock import SystemClock
 
-__all__ = ["WALL_MS", "ManualClock", "StoppedClock"]
-
 WALL_MS = 1_700_000_000_000  # the wall clock when the monotonic clock is 0
 
 

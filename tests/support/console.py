@@ -26,8 +26,6 @@ from typing import NamedTuple
 from tests.support.processes.cli import called
 from tests.support.snippets import snippets
 
-__all__ = ["Step", "differences", "fits", "run_step", "steps"]
-
 _SHELL = re.compile(r"[|<>&;$*`]")
 _ALONE = re.compile(r"barnabas (?!produce|consume)")  # these two write and read descriptors
 TIMEOUT_S = 60.0

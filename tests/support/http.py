@@ -9,8 +9,6 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["call", "raw"]
-
 DEADLINE_S = 60.0
 
 

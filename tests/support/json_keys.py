@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["documented", "fitting", "paths"]
-
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 

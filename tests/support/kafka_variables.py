@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NAMES", "TESTCONTAINERS"]
-
 # What KafkaDockerWrapper of Kafka 4.3.1 makes of each variable; tests/oracle/test_environment_diff.py asks it.
 NAMES = {
     "KAFKA_NODE_ID": "node.id",

@@ -15,8 +15,6 @@ from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.schema import decode, encode
 from barnabas.protocol.wire import Array
 
-__all__ = ["Fields", "answer_in", "codes_in", "frame_of", "request_of"]
-
 Fields = dict[str, Any]  # a nested structure
 
 _APIS = {api.name: api for api in registry.API.values()}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["FixedRng", "SeededRng"]
-
 
 class SeededRng:
     """The Rng port over a generator of its own, or over one that it is given."""

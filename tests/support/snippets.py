@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["snippets"]
-
 
 def snippets(page: Path, language: str) -> list[str]:
     """The text of each fenced block of one language, in order; "" takes the blocks without a language."""

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 
 from barnabas.ports import Clock
 
-__all__ = ["elapsed", "eventually", "turns", "until", "until_refused"]
-
 SECONDS_MAX = 60.0  # for machines that are busy with other work
 ELAPSED_MS_MAX = 200
 

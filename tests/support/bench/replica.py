@@ -15,8 +15,6 @@ from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.support.clock import WALL_MS, ManualClock
 
-__all__ = ["TOPIC_ID", "ReplicaBench", "ThreeReplicas", "open_replica", "sync_now"]
-
 TOPIC_ID = bytes(range(16))
 
 

@@ -7,8 +7,6 @@ kafka_exporter_overview.json (Grafana's board 7589), as of commit 953e2f17.
 
 from __future__ import annotations
 
-__all__ = ["ALERTED", "EXPORTER_BOARDS", "KAFKA_BOARD", "KRAFT_BOARD", "NOT_SERVED", "WATCHED"]
-
 # strimzi-kafka.json; by the labels that its panels select.
 KAFKA_BOARD = {
     "kafka_cluster_partition_atminisr": ("topic", "partition"),

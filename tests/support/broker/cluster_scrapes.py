@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from barnabas.testing import Cluster, kit_thread
 from tests.support.broker.scrapes import Scrape
 
-__all__ = ["addresses", "scraped", "scrapes", "total", "until"]
-
 DEADLINE_S = 60.0
 TRIES_MAX = 2_000
 

@@ -10,8 +10,6 @@ from typing import Any
 from barnabas.broker.front.connection import Connection
 from barnabas.broker.node.node import Node
 
-__all__ = ["InMemory"]
-
 
 class InMemory(asyncio.Transport):
     """One connection.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, NumberDataPoint
 
-__all__ = ["gauge_and_sum", "number"]
-
 DELTA = 1  # AggregationTemporality
 
 

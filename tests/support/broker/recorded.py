@@ -22,8 +22,6 @@ from barnabas.testing.history.events import (
 )
 from barnabas.testing.history.final_state import FinalState, HeldLog, LoggedBatch, TransactionStep
 
-__all__ = ["GROUP", "Recorded", "recorded"]
-
 GROUP = "readers"
 PARTITIONS = [("orders", 0), ("orders", 1), ("paid", 0)]
 Partition = tuple[str, int]

@@ -11,8 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from barnabas.broker.node.node import Node
 
-__all__ = ["Answer", "Scrape", "get", "scrape"]
-
 Labels = tuple[tuple[str, str], ...]
 
 

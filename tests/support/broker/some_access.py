@@ -6,8 +6,6 @@ from barnabas.broker.api.access import CLUSTER_NAME
 from barnabas.broker.api.principal import Principal
 from barnabas.protocol.acls import AclOperation, AclResourceType
 
-__all__ = ["Question", "SomeAccess"]
-
 Question = tuple[AclOperation, AclResourceType, str]
 
 

@@ -17,8 +17,6 @@ from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
 
 from tests.support.security.identity_server import IdentityServer
 
-__all__ = ["expired_token_errors"]
-
 WAIT_S = 60
 
 

@@ -30,8 +30,6 @@ from barnabas.client import Consumer, TopicPartition
 from barnabas.client.errors import CommitFailed
 from tests.support.clients.librdkafka import place_of
 
-__all__ = ["Aiokafka", "Bundled", "KafkaPython", "Librdkafka", "Member", "Membership", "Read"]
-
 Read = tuple[str, int, int]  # topic, partition, offset
 WAIT_S = 150.0  # Java takes a minute to start on a busy machine
 POLL_MS = 20

@@ -6,8 +6,6 @@ from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
 
-__all__ = ["kafka_python_round"]
-
 WAIT_S = 30
 
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["place_of", "value_of"]
-
 
 def value_of(message: Message[Any, Any]) -> bytes:
     """The value of a record that has one."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from barnabas.client import Producer
 
-__all__ = ["sends_through_renewals"]
-
 TURNS_MAX = 8
 STALL = 0.02  # of a session's lifetime: the client renews it in its last tenth
 

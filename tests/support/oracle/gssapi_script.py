@@ -16,8 +16,6 @@ from tests.support.oracle.sasl_script import SaslWire
 from tests.support.requests import request_of
 from tests.support.security.kdc import REALM, SERVICE, Kdc
 
-__all__ = ["CONVERSATIONS", "DEVIATIONS", "LISTENERS", "GssWire", "gssapi_settings", "held"]
-
 LISTENERS: Final = ("SASL", "AGAIN", "NAMED")
 REAUTH_MS: Final = 3_000
 NO_LAYER: Final = bytes((1, 0, 0, 0))

@@ -16,8 +16,6 @@ from joserfc.jwk import ECKey
 from tests.support.oracle.sasl_script import SaslWire, bearer, unsecured
 from tests.support.security.identity_server import IdentityServer, signing_key
 
-__all__ = ["TOKENS", "held_tokens", "oauth_settings", "presented"]
-
 PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 STRANGER: Final = signing_key("stranger")
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from barnabas.errors import ErrorCode
 
-__all__ = ["outline"]
-
 _SHOWN = {
     "name", "topic", "topic_name", "group_id", "key", "transactional_id", "resource_name", "resource_type", "config_name",
     "partition_index", "partition", "partition_id", "is_internal", "group_state", "feature", "user",

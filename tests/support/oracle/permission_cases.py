@@ -20,21 +20,6 @@ from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from tests.support.requests import Fields, request_of
 
-__all__ = [
-    "DOOMED",
-    "GOLDEN",
-    "GROUP",
-    "HOST",
-    "MEMBERS",
-    "TOPICS",
-    "TRANSACTION",
-    "Acl",
-    "Case",
-    "World",
-    "cases",
-    "users",
-]
-
 GOLDEN = Path(__file__).parents[2] / "golden" / "security" / "permissions.json"
 HOST = "127.0.0.1"
 ELSEWHERE = "10.9.9.9"

@@ -32,8 +32,6 @@ from tests.support.processes.attempts import attempts
 from tests.support.processes.ports import free_port_block
 from tests.support.requests import request_of
 
-__all__ = ["AclWire", "kafka_outlines", "settle", "write_golden"]
-
 ACLS_A_REQUEST = 200
 # It is asked right after the tokens are made.
 FIRST_TO_SEE_TOKENS = "DescribeDelegationToken: only DESCRIBE DELEGATION_TOKEN *"

@@ -11,21 +11,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = [
-    "KAFKA_UP",
-    "MISSING",
-    "SCRAM_MODULE",
-    "SETTINGS",
-    "START_SECONDS_MAX",
-    "TOOL_SECONDS_MAX",
-    "UNKNOWN_SETTING",
-    "NotStarted",
-    "copy_of_running",
-    "needs_java",
-    "running_kafka",
-    "stop_kafka",
-]
-
 KAFKA_UP = Path(__file__).parents[2] / "oracle" / "kafka-up"
 MISSING = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]  # of what fetches and runs it
 START_SECONDS_MAX = 240  # the first start on a machine downloads Kafka

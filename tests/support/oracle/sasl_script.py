@@ -21,18 +21,6 @@ from barnabas.protocol import registry
 from tests.support.oracle.wire import Wire
 from tests.support.requests import request_of
 
-__all__ = [
-    "CONVERSATIONS",
-    "DEVIATIONS",
-    "JAAS",
-    "REAUTH_CONVERSATIONS",
-    "SCRAM_USERS",
-    "USERS",
-    "SaslWire",
-    "held",
-    "sasl_settings",
-]
-
 USERS: Final = {"alice": "alice-planted-secret", "bob": "bob-planted-secret"}
 SCRAM_USERS: Final = {"alice": "alice-planted-scram", "bob": "bob-planted-scram"}
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")

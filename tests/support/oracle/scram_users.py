@@ -10,8 +10,6 @@ from barnabas.client.admin.scram_users import ScramMechanism
 from tests.support.oracle.sasl_script import SaslWire, Scram
 from tests.support.processes.attempts import attempts
 
-__all__ = ["make_scram_users"]
-
 HASHES: dict[ScramMechanism, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 

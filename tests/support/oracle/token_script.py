@@ -22,8 +22,6 @@ from tests.support.oracle.wire import Wire
 from tests.support.processes.attempts import attempts
 from tests.support.requests import Fields, request_of
 
-__all__ = ["ACLS", "GOLDEN", "JAAS", "SECRET", "USERS", "asked", "asked_without_tokens"]
-
 GOLDEN: Final = Path(__file__).parents[2] / "golden" / "security" / "delegation-tokens.json"
 SECRET: Final = "planted-secret-of-tokens"
 USERS: Final = ("alice", "bob", "carol", "maker", "seer", "reader", "prefix", "denied", "admin")  # admin: a super user

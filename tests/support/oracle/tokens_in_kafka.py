@@ -18,8 +18,6 @@ from tests.support.oracle.real_kafka import SCRAM_MODULE, running_kafka
 from tests.support.oracle.token_script import ACLS, GOLDEN, JAAS, SECRET, asked, asked_without_tokens
 from tests.support.processes.ports import free_port_block
 
-__all__ = ["kafka_answers", "write_golden"]
-
 
 @contextmanager
 def started(**more: str) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from tests.support.requests import request_of
 
-__all__ = ["GROUP", "PAGES", "TOPIC", "shape"]
-
 TOPIC: Final = "ui.topic"
 GROUP: Final = "ui-group"
 BROKER_TYPE, TOPIC_TYPE = 4, 2

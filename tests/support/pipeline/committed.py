@@ -6,8 +6,6 @@ from typing import Any
 
 from barnabas.client import Consumer
 
-__all__ = ["committed"]
-
 
 async def committed(settings: dict[str, Any], topic: str) -> list[bytes]:
     """The values, by number.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-__all__ = ["attempts"]
-
 SECONDS_MAX = 60.0  # for machines that are busy with other work
 
 

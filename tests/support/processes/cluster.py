@@ -329,10 +329,6 @@ class Cluster:
         """Whether a node other than `old` leads the partition."""
         return self.leader(topic, partition) not in (-1, old)
 
-    def has_new_controller(self, old: int) -> bool:
-        """Whether a node other than `old` is the controller."""
-        return self.controller() not in (-1, old)
-
     def wait_until(self, reached: Callable[[], bool], what: str, seconds: float = READY_SECONDS_MAX) -> float:
         """Asks until the condition holds; returns the seconds."""
         began = time.monotonic()

@@ -6,8 +6,12 @@ roles of their own, and the benchmarks that also start Kafka.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 import barnabas.testing
 from tests.support.processes.cluster import Cluster, traceback_of
@@ -116,3 +120,19 @@ class KitCluster(Cluster):
     def kill_all(self) -> None:
         """Ends whatever still runs."""
         self.kafka.stop()
+
+
+StartCluster = Callable[..., Cluster]
+
+
+@pytest.fixture
+def start_cluster() -> Iterator[StartCluster]:
+    """Starts three nodes: `start_cluster("key=value", …)`."""
+    with ExitStack() as started:
+        yield lambda *settings: started.enter_context(KitCluster(*settings))
+
+
+@pytest.fixture
+def cluster(start_cluster: StartCluster) -> Cluster:
+    """Three nodes that serve."""
+    return start_cluster()

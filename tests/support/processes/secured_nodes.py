@@ -9,8 +9,6 @@ from pathlib import Path
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
 
-__all__ = ["secured_nodes"]
-
 NODES = (1, 2, 3)
 
 

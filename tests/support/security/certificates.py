@@ -14,8 +14,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-__all__ = ["CertificateAuthority", "Identity"]
-
 HOSTS = ("localhost", "127.0.0.1", "::1")
 DAY = datetime.timedelta(days=1)
 

@@ -17,8 +17,6 @@ from urllib.parse import parse_qs
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
-__all__ = ["CLIENT", "SECRET", "Answer", "Asked", "IdentityServer", "identity_server", "signing_key"]
-
 CLIENT: Final = "carol"
 SECRET: Final = "planted-client-secret"
 _HEADERS: Final = {"content-type": "application/json"}  # librdkafka takes no other answer

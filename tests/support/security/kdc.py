@@ -18,8 +18,6 @@ import pytest
 
 from tests.support.processes.ports import free_port_block
 
-__all__ = ["MODULE", "REALM", "SERVICE", "Kdc", "needs_kerberos", "running_kdc"]
-
 REALM = "BARNABAS.TEST"
 SERVICE = f"kafka/localhost@{REALM}"
 MODULE = "com.sun.security.auth.module.Krb5LoginModule"

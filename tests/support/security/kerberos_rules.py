@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["RULES", "Case"]
-
 Case = tuple[str, str, str | None]  # rules separated by ';', a principal, its name; None: Kafka refuses one of them
 
 ALICE: Final = "alice@R.TEST"

@@ -16,8 +16,6 @@ from typing import Any, Final, NamedTuple
 
 from tests.support.requests import Fields, frame_of, request_of
 
-__all__ = ["LAST_CORRELATION", "LoginFrames", "Sent", "client_hellos"]
-
 LAST_CORRELATION: Final = 0x4D455441  # of the Metadata request at the end
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "plain", "")
 LENGTHS: Final = (-(2**31), -1, 0, 1, 3, 8, 2**20, 2**31 - 1)

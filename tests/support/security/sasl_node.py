@@ -15,8 +15,6 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng
 from barnabas.storage.disk import MemoryDisk
 
-__all__ = ["add_scram_user", "address_of", "node_of", "sasl_node"]
-
 
 async def add_scram_user(node: Node, name: str, password: str, mechanism: ScramMechanism) -> None:
     """Makes a user through the plaintext listener."""

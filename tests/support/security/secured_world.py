@@ -16,8 +16,6 @@ from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker
 from tests.support.security.certificates import CertificateAuthority
 
-__all__ = ["CELLS", "LISTENERS", "MECHANISMS", "PASSWORD", "Cell", "SecuredWorld", "java_properties", "served_world"]
-
 PASSWORD: Final = "planted-matrix"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PACKAGE: Final = "org.apache.kafka.common.security"

@@ -21,8 +21,6 @@ from tests.support.processes.served import ServedBroker
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.login_frames import LAST_CORRELATION, LoginFrames, Sent
 
-__all__ = ["USER", "OpenBroker", "Outcome", "Strangers"]
-
 USER: Final = ("alice", "planted-user-secret")  # of PLAIN
 
 LANES: Final = 24

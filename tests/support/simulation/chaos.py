@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from barnabas.testing.simulation.world import Machine, World
 from tests.support.simulation.workload import Broker, Program
 
-__all__ = ["Chaos"]
-
 
 class Chaos:
     """Causes faults and ends them.

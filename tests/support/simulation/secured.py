@@ -14,18 +14,6 @@ from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.cluster import ClusterBroker, bootstrap, names
 from tests.support.simulation.workload import Broker, Journal, Program
 
-__all__ = [
-    "ADMIN",
-    "OUTSIDER",
-    "SPREAD_S",
-    "WORKER",
-    "allow_the_copy",
-    "intruder",
-    "login",
-    "secured_brokers",
-    "started",
-]
-
 NODE: Final = 'username="node" password="of-node"'
 USERS: Final = ("node", "admin", "worker", "outsider")
 REAUTH_MS: Final = 20_000  # sessions end many times in a run

@@ -12,8 +12,6 @@ from barnabas.testing.simulation.invariants import TransactionHistory, Transacti
 from barnabas.testing.simulation.world import Ports
 from tests.support.simulation.workload import TARGET, read_all
 
-__all__ = ["NEVER", "ThreeTransactions"]
-
 GROUP = "crash-group"
 READ_FROM = TopicPartition("output", 2)  # any partition that exists
 NEVER = 1 << 30

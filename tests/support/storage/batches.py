@@ -8,7 +8,7 @@ from typing import Any
 from barnabas.ports import Disk
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
-from barnabas.storage.log_config import AppendInfo, AppendOrigin, LogConfig
+from barnabas.storage.log_config import AppendInfo, LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import SYNCED_STATE
@@ -106,21 +106,6 @@ def end_transaction(
 def small_segments(segment_bytes: int = 400, **more: object) -> LogConfig:
     """Segments of a few batches, and an index entry for nearly each."""
     return replace(CONFIG, segment_bytes=segment_bytes, index_interval_bytes=100, **more)  # type: ignore[arg-type]
-
-
-__all__ = [
-    "CONFIG",
-    "NOW",
-    "TOPIC_ID",
-    "AppendOrigin",
-    "append",
-    "append_transactional",
-    "end_transaction",
-    "idempotent",
-    "open_log",
-    "plain",
-    "small_segments",
-]
 
 
 def put(log: PartitionLog, key: bytes, value: bytes | None, *, timestamp: int = NOW) -> int:

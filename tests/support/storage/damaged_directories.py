@@ -10,8 +10,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["DAMAGES", "SECOND", "damaged"]
-
 SECOND = "second"  # a further directory of the node, beside the first one
 
 

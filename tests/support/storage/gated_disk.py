@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from barnabas.ports import File
 from barnabas.storage.disk import MemoryDisk
 
-__all__ = ["GatedDisk"]
-
 
 class GatedDisk(MemoryDisk):
     """Syncs and removals wait while their gate is closed; both gates are open at first.

@@ -14,13 +14,12 @@ from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, decode_records, iter_batches, read_control
 from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.disk import MemoryDisk
-from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import finished
 from tests.support.storage.batches import (
     CONFIG,
     NOW,
-    AppendOrigin,
     append,
     append_transactional,
     end_transaction,

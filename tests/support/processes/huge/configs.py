@@ -7,8 +7,6 @@ from typing import Any, Final
 from tests.support.processes.huge.request import ELEMENTS, LARGE_BYTES, WIDE, BrokerObjects, Huge, named, names
 from tests.support.requests import Fields
 
-__all__ = ["CONFIGS", "changed", "replaced"]
-
 TOPIC: Final = 2
 BROKER: Final = 4
 GROUP: Final = 32

@@ -22,8 +22,6 @@ from tests.support.processes.huge.request import (
 from tests.support.processes.huge.topics import metadata_log
 from tests.support.requests import Fields, request_of
 
-__all__ = ["CONTROLLER"]
-
 MANY: Final = ELEMENTS - 1
 
 

@@ -7,8 +7,6 @@ from typing import Final
 from tests.support.processes.huge.request import ELEMENTS, Huge, names
 from tests.support.requests import Fields
 
-__all__ = ["QUOTAS"]
-
 ENTITIES: Final = ELEMENTS // 3  # each has a part and an operation
 WRITTEN: Final = 10_000
 RATE: Final = "consumer_byte_rate"  # nothing is fetched with these client ids

@@ -15,8 +15,6 @@ from barnabas.protocol.records import build_batch
 from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, Huge, named, names, numbered
 from tests.support.requests import Fields
 
-__all__ = ["RECORDS", "fetch_partitions", "fetch_topics", "produce_partitions", "produce_topics"]
-
 RECORD: Final = b"\x0c\0\0\0\x01\x01\0"  # the first of a batch, without key and value
 ZSTD: Final = 4
 

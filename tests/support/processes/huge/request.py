@@ -15,24 +15,6 @@ from barnabas.protocol.wire import Array, Blob, RecordsView
 from tests.support.oracle.wire import Wire
 from tests.support.requests import Fields, codes_in, request_of
 
-__all__ = [
-    "CLOSED",
-    "ELEMENTS",
-    "GROUP",
-    "HALF",
-    "LARGE_BYTES",
-    "TRANSACTION",
-    "WIDE",
-    "BrokerObjects",
-    "Huge",
-    "apis_with_lists",
-    "commit_of",
-    "id_of",
-    "named",
-    "names",
-    "numbered",
-]
-
 ELEMENTS: Final = 99_000  # just below DECODED_ELEMENTS_MAX
 HALF: Final = ELEMENTS // 2
 LARGE_BYTES: Final = 7_900_000  # just below FRAME_BYTES_SMALL_MAX

@@ -8,8 +8,6 @@ from tests.support.oracle.acl_requests import acl, matching
 from tests.support.processes.huge.request import ELEMENTS, LARGE_BYTES, Huge, named, names
 from tests.support.requests import Fields
 
-__all__ = ["SECURITY"]
-
 WRITTEN: Final = 10_000
 HALF_OF_ALL: Final = ELEMENTS // 2
 LARGE: Final = bytes(LARGE_BYTES)

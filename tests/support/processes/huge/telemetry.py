@@ -10,8 +10,6 @@ from barnabas.work import finished
 from tests.support.processes.huge.request import ELEMENTS, LARGE_BYTES, Huge
 from tests.support.requests import Fields
 
-__all__ = ["CLIENT_METRICS"]
-
 EMPTY_METRIC: Final = b"\x12\x00"  # an empty message in ScopeMetrics.metrics
 NESTED: Final = 40_000  # below the most fields of a push
 PUSH_BYTES_MAX: Final = 1_048_576  # telemetry.max.bytes

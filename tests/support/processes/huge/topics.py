@@ -17,8 +17,6 @@ from tests.support.processes.huge.request import (
 )
 from tests.support.requests import Fields
 
-__all__ = ["DELETIONS", "METADATA", "PARTITIONS", "TOPICS", "created", "deleted", "metadata_log"]
-
 MANY: Final = ELEMENTS - 1
 MINUTE: Final = {"timeout_ms": 60_000}
 

@@ -18,8 +18,6 @@ from tests.support.processes.huge.request import (
 )
 from tests.support.requests import Fields
 
-__all__ = ["TRANSACTIONS"]
-
 THIRD: Final = ELEMENTS // 3
 
 
