@@ -33,6 +33,10 @@ class Access(Protocol):
         """The same access, for questions of a request of this API: the audit log names it. `Call.access` does this."""
         ...
 
+    def fixed(self) -> Access:
+        """The access as of now, for the worker thread: later changes of ACLs do not apply, and it shares no cache."""
+        ...
+
     def allows(
         self,
         operation: AclOperation,
@@ -74,6 +78,10 @@ class FullAccess:
         return None
 
     def asked_by(self, api_key: int) -> FullAccess:
+        """Itself."""
+        return self
+
+    def fixed(self) -> FullAccess:
         """Itself."""
         return self
 

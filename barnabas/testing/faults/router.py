@@ -15,7 +15,7 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.broker.api.call import Call, Pending
+from barnabas.broker.api.call import Call, Computed, Pending
 from barnabas.broker.api.router import Route
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
@@ -337,12 +337,10 @@ class _FaultyRoute(Route):
 
     def frame(self, correlation: int, response: Any) -> list[Buffer]:
         """As of Route."""
-        parts = super().frame(correlation, response)
-        return self.router.cut_frame(response, parts) if self.router._halved else parts
+        return self.framed(response, super().frame(correlation, response))
 
-    def frame_in_slices(self, correlation: int, response: Any) -> Any:
+    def framed(self, response: Any, parts: list[Buffer]) -> list[Buffer]:
         """As of Route."""
-        parts = yield from super().frame_in_slices(correlation, response)
         return self.router.cut_frame(response, parts) if self.router._halved else parts
 
 
@@ -366,6 +364,8 @@ def mapped(response: Any, change: Callable[[Any], Any]) -> Any:
     """What a handler returned, with its final answer passed through `change`, which may return a Pending instead."""
     if response.__class__ is GeneratorType:
         return _mapped_work(response, change)
+    if isinstance(response, Computed):
+        response = response.compute()
     if not isinstance(response, Pending):
         return change(response)
     if response.resolved:
