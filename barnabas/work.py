@@ -1,11 +1,17 @@
 """Work: a long computation as a generator, which yields so that a turn of the event loop takes at most 10 ms.
 
-Code whose time grows with a list, a file or a number from outside yields after every few elements:
-- an int: units worked since the last yield, of about 10 microseconds; UNITS_PER_SLICE make a slice;
-- SLICE: ends the present slice;
-- a function: C code that releases Python's lock, or a system call. It may run in a thread, never raises, and leaves its
-  result or error for the generator.
-Units, not time, end a slice, so that the simulated loop splits work exactly as the real one.
+The rule: a turn of the event loop takes at most 10 ms of CPU, whatever peers send and files contain. Code whose time grows with a list,
+a file or a number from outside is a generator. It yields after every few elements, so that the loop serves others in between:
+
+- An int says how many units it has worked since the last yield. A unit is about 10 microseconds. UNITS_PER_SLICE of them make a slice.
+- SLICE ends the present slice, whatever was counted in it.
+- A function is C code that releases Python's lock, or a computation on what does not change (`in_worker`). It runs in a thread, if the node was given one,
+  and the generator continues after it. It never raises: it leaves its result, or its error, where the generator looks for it.
+
+Units, not time, end a slice, so that the simulated loop splits work exactly as the real one does.
+
+`broker/scheduling/slices.py` runs all work of a node, one slice in each turn of the loop. `finished` runs work at once: for short work,
+tests and tools.
 """
 
 from __future__ import annotations
@@ -22,6 +28,9 @@ SORTED_AT_ONCE: Final = 2_048  # names: 0.5 ms
 HASHED_PER_UNIT: Final = 64  # names
 DISCARDED_PER_UNIT: Final = 64  # small objects
 
+# Bytes of a message: a shorter one is decoded, answered and encoded at once, in at most 2 ms; a longer one in the worker thread.
+LONG_BYTES: Final = 16 * 1024
+
 T = TypeVar("T")
 Steps = Generator[int | Callable[[], None], None, T]  # work with a result of type T
 Work = Steps[Any]
@@ -37,6 +46,26 @@ def finished(work: Steps[T]) -> T:
             return result
         if not isinstance(step, int):
             step()
+
+
+def in_worker(call: Callable[[], T]) -> Steps[T]:
+    """Calls a function in the worker thread: it must touch nothing that changes meanwhile. Returns its result, or raises its exception.
+
+    The interpreter gives the event loop's thread its turn after each switch interval.
+    """
+    found: list[T] = []
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except Exception as error:
+            failed.append(error)
+
+    yield run
+    if failed:
+        raise failed.pop()
+    return found.pop()
 
 
 def sorted_in_slices(names: list[str]) -> Steps[Iterator[str]]:

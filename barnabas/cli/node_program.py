@@ -167,7 +167,7 @@ def _node(config: BrokerConfig, end: Callable[[int], None]) -> Node:
         rng=SystemRng(),
         disk=disks[0],
         other_disks=disks[1:],
-        offload=WorkerThread().run,
+        offload=WorkerThread(threads=2).run,
         network=AsyncioNetwork(lambda: descriptors.RESERVED + sum(disk.descriptors_wanted for disk in disks)),
         on_fatal=lambda _error: end(1),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 from barnabas.ports import Buffer
@@ -14,15 +14,15 @@ from barnabas.protocol.wire import Field
 _MISSING: Any = object()
 
 
-class Decoders(dict[int, Callable[[Buffer, int], tuple[Any, int]]]):
-    """Version → decoder of one message."""
+class Decoders(dict[int, Callable[..., tuple[Any, int]]]):
+    """Version → decoder of one message, generated on first use."""
 
     def __init__(self, cls: type[Any]) -> None:
         super().__init__()
         self._cls = cls
 
-    def __missing__(self, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
-        made: Callable[[Buffer, int], tuple[Any, int]] = DecoderSource(self._cls, version).compile()
+    def __missing__(self, version: int) -> Callable[..., tuple[Any, int]]:
+        made: Callable[..., tuple[Any, int]] = DecoderSource(self._cls, version).compile()
         self[version] = made
         return made
 
@@ -51,32 +51,6 @@ class PartsEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], bytearray
         made: Callable[[bytearray, Any, list[Buffer]], bytearray]
         made = EncoderSource(self._cls, version, by_reference=True).compile()
         self[version] = made
-        return made
-
-
-class SlicedDecoders(dict[int, Callable[[Buffer, int], Generator[int, None, tuple[Any, int]]]]):
-    """Version → generator that decodes one message in slices."""
-
-    def __init__(self, cls: type[Any]) -> None:
-        super().__init__()
-        self._cls = cls
-
-    def __missing__(self, version: int) -> Callable[[Buffer, int], Generator[int, None, tuple[Any, int]]]:
-        made: Callable[[Buffer, int], Generator[int, None, tuple[Any, int]]]
-        made = self[version] = DecoderSource(self._cls, version, sliced=True).compile()
-        return made
-
-
-class SlicedEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], Generator[int, None, bytearray]]]):
-    """Version → generator that encodes one message in slices; otherwise as PartsEncoders."""
-
-    def __init__(self, cls: type[Any]) -> None:
-        super().__init__()
-        self._cls = cls
-
-    def __missing__(self, version: int) -> Callable[[bytearray, Any, list[Buffer]], Generator[int, None, bytearray]]:
-        made: Callable[[bytearray, Any, list[Buffer]], Generator[int, None, bytearray]]
-        made = self[version] = EncoderSource(self._cls, version, by_reference=True, sliced=True).compile()
         return made
 
 

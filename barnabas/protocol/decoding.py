@@ -1,46 +1,48 @@
-"""Decoder generator: straight-line Python from bytes to the objects of one (message, version).
-Names: b buffer, w its memoryview, z its length, p position, e end, n length or count, t elements so far, y work.
+"""Generates decoders: straight-line Python from the bytes of one (message, version) to its objects.
+
+A decoder takes the most elements that a request may have: by default `limits.ONE_TURN_ELEMENTS_MAX`. It raises LargeMessage for more,
+and TooManyElements above `limits.DECODED_ELEMENTS_MAX`.
+
+They are safe although most reads have no check. A slice never allocates more than the buffer has. A read of a
+fixed-width value after the end raises. Positions only grow, because negative lengths are refused. So the next read, or the one
+check at the end, detects a length that is too large. Counts are checked before their loop: the smallest encoding of all
+elements must fit in the bytes left, and the message's total, including tags, must stay within
+`limits.DECODED_ELEMENTS_MAX`. A topic without partitions asks for nothing, but handlers work on it: its empty list counts as
+`limits.EMPTY_LIST_ELEMENTS`.
+
+Names in generated code: b buffer, w its memoryview, z its length, p position, e end of a value, n a length or count,
+t elements and tags so far, most how many are allowed.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from typing import Any
 
 from barnabas.errors import LargeMessage, RemoteProtocolError, TooManyElements
 from barnabas.limits import ANSWER_ELEMENTS_MAX, DECODED_ELEMENTS_MAX, EMPTY_LIST_ELEMENTS, ONE_TURN_ELEMENTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.primitives import read_uvarint, read_uvarint_rest
-from barnabas.protocol.source import Source, default_statements, layout_of, work_of
+from barnabas.protocol.source import Source, default_statements, layout_of
 from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text, Wire, present, smallest, tagged
 
 STRING_BYTES_MAX = 32_767  # also of a compact string, as in Kafka: records of internal topics have an int16 for it
-ELEMENTS_A_YIELD = 32  # about 20 microseconds
-WORK_A_YIELD = 32  # as `work_of` counts it: 10 to 20 microseconds
 _COPY_BYTES_MAX = 4096  # a shorter message is copied to bytes first: slices and single bytes are read faster from bytes
 
 
 class DecoderSource(Source):
-    """Writes `coder(b, p) -> (message, position after it)`; sliced: a generator that returns this.
+    """Writes `coder(b, p, most) -> (message, position after it)`."""
 
-    Most reads need no check: a fixed-width read after the end raises, positions only grow, and the next read or the
-    last check detects a length that is too large. Counts are checked before their loop against the bytes left and
-    `limits.DECODED_ELEMENTS_MAX`.
-    """
-
-    def __init__(self, cls: type[Any], version: int, *, sliced: bool = False) -> None:
+    def __init__(self, cls: type[Any], version: int) -> None:
         super().__init__(cls, version)
-        self.sliced = sliced
         self._run: list[tuple[str, str]] = []  # pending fixed-width reads: (struct code, target)
         self.views = False
         self.depth = 0  # of arrays around the present element
         self.limit = ANSWER_ELEMENTS_MAX if cls.__name__.endswith("Response") else DECODED_ELEMENTS_MAX
-        self.turn_limit = ONE_TURN_ELEMENTS_MAX if may_be_large(cls) and not sliced else self.limit
 
     def compile(self) -> Any:
         where = f"{self.cls.__name__} version {self.version}"
-        limit, sliced, requests = self.limit, self.sliced, may_be_large(self.cls)
+        limit, requests = self.limit, may_be_large(self.cls)
 
         def malformed(error: Exception) -> RemoteProtocolError:
             return RemoteProtocolError(f"{where}: {error}")
@@ -48,17 +50,17 @@ class DecoderSource(Source):
         def overlong(end: int, size: int) -> RemoteProtocolError:
             return RemoteProtocolError(f"{where}: a length reaches to byte {end} of {size}")
 
-        def bad_count(name: str, count: int, left: int) -> RemoteProtocolError:
+        def bad_count(name: str, count: int, left: int, most: int = limit) -> RemoteProtocolError:
             if count < 0:
                 return RemoteProtocolError(f"{where}: {name} must not be null")
-            if count <= limit and not sliced:
+            if most < count <= limit:
                 return LargeMessage(f"{where}: {count} elements of {name}, too many for one turn")
             return RemoteProtocolError(
                 f"{where}: {count} elements of {name} with {left} bytes left (at most {limit} a message)"
             )
 
-        def too_many(name: str, count: int) -> RemoteProtocolError:
-            error = LargeMessage if requests and not sliced else TooManyElements
+        def too_many(name: str, count: int, most: int) -> RemoteProtocolError:
+            error = LargeMessage if most < limit else TooManyElements
             return error(f"{where}: {count} elements up to {name} (at most {limit} a message)")
 
         def null(name: str) -> RemoteProtocolError:
@@ -73,10 +75,8 @@ class DecoderSource(Source):
         self.namespace |= {
             "rest": read_uvarint_rest,
             "skip_tags": _skip_tags,
-            "skip_tags_in_slices": _skip_tags_in_slices,
             "unpack_from": struct.unpack_from,
             "new": object.__new__,
-            "nothing": _NOTHING,
             "malformed": malformed,
             "overlong": overlong,
             "bad_count": bad_count,
@@ -91,13 +91,13 @@ class DecoderSource(Source):
         self._flush()
         self.line("if p > z: raise overlong(p, z)")
         self.line("return m, p")
-        head = ["def coder(b, p=0):", " z = len(b)"]
+        head = [f"def coder(b, p=0, most={ONE_TURN_ELEMENTS_MAX if requests else limit}):", " z = len(b)"]
+        if not requests:
+            head.append(f" most = {limit}")
         if self.views:
             head.append(" w = b if b.__class__ is memoryview else memoryview(b)")
         head.append(f" if z <= {_COPY_BYTES_MAX} and b.__class__ is not bytes: b = bytes(b)")
         head.append(" t = 0")
-        if self.sliced:
-            head += [" y = 0", " if y: yield 1"]  # a generator, also where the message has no array
         head.append(" try:")
         self.lines.append(" except Malformed as error: raise malformed(error) from None")
         return self.build("\n".join(head))
@@ -119,16 +119,13 @@ class DecoderSource(Source):
     def _tags(self, target: str, by_tag: list[Field]) -> None:
         self._flush("B", "n")
         if not by_tag:
-            if self.sliced:
-                self.line(f"if n: p, t = yield from skip_tags_in_slices(b, p, n, t, {self.limit})")
-            else:
-                self.line(f"if n: p, t = skip_tags(b, p, n, t, {self.turn_limit})")
+            self.line("if n: p, t = skip_tags(b, p, n, t, most)")
             return
         self.line("if n:")
         self.indent += 1
         self.line("if n > 127: n, p = rest(b, p, n)")
         self.line("t += n")
-        self.line(f"if n > {DECODED_ELEMENTS_MAX} or t > {self.turn_limit}: raise bad_count('tagged fields', t, z - p)")
+        self.line(f"if n > {DECODED_ELEMENTS_MAX} or t > most: raise bad_count('tagged fields', t, z - p, most)")
         self.line("for _ in range(n):")
         self.indent += 1
         tag, end, size = self.fresh("g"), self.fresh("e"), self.fresh("s")
@@ -226,12 +223,12 @@ class DecoderSource(Source):
         empty = self.depth and may_be_large(self.cls) and name.startswith(("topics", "partition"))
         self.line(f"t += n or {EMPTY_LIST_ELEMENTS}" if empty else "t += n")
         self.line(f"if n < 0 or n * {least} > z - p: raise bad_count({name!r}, n, z - p)")
-        self.line(f"if t > {self.turn_limit}: raise too_many({name!r}, t)")
+        self.line(f"if t > most: raise too_many({name!r}, t, most)")
         if isinstance(element, Fixed) and len(element.code) == 1:
             self.line(f"{target} = list(unpack_from('>%d{element.code}' % n, b, p)); p += n * {element.size}")
         else:
             items = self.fresh("a")
-            self.line(f"{items} = {target} = [] if n else nothing" if self.sliced else f"{items} = {target} = []")
+            self.line(f"{items} = {target} = []")
             self.line("for _ in range(n):")
             self.indent += 1
             if isinstance(element, Wire):
@@ -245,9 +242,6 @@ class DecoderSource(Source):
                 self.depth -= 1
                 self._flush()
             self.line(f"{items}.append({item})")
-            if self.sliced:
-                self.line(f"y += {work_of(element)}")
-                self.line(f"if y >= {WORK_A_YIELD}: y = 0; yield 1")
             self.indent -= 1
         if nullable:
             self.indent -= 1
@@ -269,22 +263,6 @@ class DecoderSource(Source):
         self._run = []
 
 
-class _NoElements(list[Any]):
-    """A shared list that stays empty: a large request may have 100,000 of them."""
-
-    def append(self, item: Any) -> None:
-        raise TypeError("an empty array of a large request cannot be changed")
-
-    def extend(self, items: Any) -> None:
-        raise TypeError("an empty array of a large request cannot be changed")
-
-    def insert(self, index: Any, item: Any) -> None:
-        raise TypeError("an empty array of a large request cannot be changed")
-
-
-_NOTHING = _NoElements()
-
-
 def may_be_large(cls: type[Any]) -> bool:
     """Whether a message may exceed one turn: true for requests, which any client may send."""
     return cls.__name__.endswith("Request")
@@ -299,20 +277,6 @@ def _skip_tags(b: Buffer, p: int, n: int, t: int, limit: int) -> tuple[int, int]
         raise _too_many_tags(n, t)
     for _ in range(n):
         p = _skip_tag(b, p)
-    return p, t
-
-
-def _skip_tags_in_slices(b: Buffer, p: int, n: int, t: int, limit: int) -> Generator[int, None, tuple[int, int]]:
-    """As `_skip_tags`, with a yield after every 32 fields."""
-    if n > 127:
-        n, p = read_uvarint_rest(b, p, n)
-    t += n
-    if t > limit:
-        raise _too_many_tags(n, t)
-    for number in range(n):
-        p = _skip_tag(b, p)
-        if number % ELEMENTS_A_YIELD == ELEMENTS_A_YIELD - 1:
-            yield 1
     return p, t
 
 

@@ -1,5 +1,7 @@
-"""Encoder generator: straight-line Python from the objects of one (message, version) to bytes.
-Names: m message, out bytearray, parts finished buffers, y work since the last yield of a sliced encoder.
+"""Generates encoders: straight-line Python from the objects of one (message, version) to its bytes.
+
+Names in generated code: m the message, out the bytearray, parts the buffers before it if long records are passed by
+reference.
 """
 
 from __future__ import annotations
@@ -9,20 +11,17 @@ from typing import Any
 
 from barnabas.errors import LocalProtocolError
 from barnabas.protocol.primitives import encode_uvarint
-from barnabas.protocol.source import Source, layout_of, work_of
+from barnabas.protocol.source import Source, layout_of
 from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text, Wire, present, tagged
 
-WORK_A_YIELD = 64  # as `work_of` counts it: 10 to 20 microseconds
-PART_BYTES_MIN = 256 * 1024  # of a sliced response: a buffer that grows to many megabytes is copied repeatedly
 BY_REFERENCE_BYTES_MIN = 4096  # shorter records are cheaper to copy than to pass as a separate buffer
 
 
 class EncoderSource(Source):
     """Writes `coder(out, m)`, or `coder(out, m, parts) -> last part` if long records are passed by reference."""
 
-    def __init__(self, cls: type, version: int, *, by_reference: bool, sliced: bool = False) -> None:
+    def __init__(self, cls: type, version: int, *, by_reference: bool) -> None:
         super().__init__(cls, version)
-        self._sliced = sliced
         self._run: list[tuple[str, str]] = []  # pending fixed-width writes: (struct code, expression)
         self._out = "out"
         self._by_reference = by_reference
@@ -47,10 +46,7 @@ class EncoderSource(Source):
         elif not self.lines:
             self.line("pass")
         self.lines.append(" except Unfit as error: raise unfit(error) from None")
-        head = f"def coder(out, m{', parts' if self._by_reference else ''}):"
-        if self._sliced:
-            head += "\n y = 0\n if y: yield 1"  # a generator, also where the message has no array
-        return self.build(head + "\n try:")
+        return self.build(f"def coder(out, m{', parts' if self._by_reference else ''}):\n try:")
 
     def _fields(self, source: str, cls: type) -> None:
         for f in present(cls, self.version):
@@ -162,12 +158,6 @@ class EncoderSource(Source):
         else:
             self._fields(item, element)
         self._flush()
-        if self._sliced:
-            self.line(f"y += {work_of(element)}")
-            self.line(f"if y >= {WORK_A_YIELD}:")
-            self.line(" y = 0; yield 1")
-            if self._out == "out":
-                self.line(f" if len(out) >= {PART_BYTES_MIN}: parts.append(out); out = bytearray()")
         self.indent -= 1
 
     def _length(self, length: str, classic: str, compact: bool) -> None:

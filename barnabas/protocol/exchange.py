@@ -6,6 +6,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.errors import BarnabasError, ErrorCode, InvariantViolated, RemoteProtocolError
@@ -15,9 +16,9 @@ from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API, request_header_version, response_header_version
 from barnabas.protocol.sasl import SaslClient, SaslFailed
-from barnabas.protocol.schema import codec, decode, decode_in_slices, encode, encode_in_slices, encode_parts
+from barnabas.protocol.schema import codec, decode, encode, encode_parts
 from barnabas.protocol.wire import Array
-from barnabas.work import Steps
+from barnabas.work import LONG_BYTES, Steps, in_worker
 
 if TYPE_CHECKING:
     from barnabas.protocol.login import Login
@@ -27,8 +28,7 @@ SOFTWARE_VERSION = "0.1.0"
 API_VERSIONS_KEY = 18
 SASL_HANDSHAKE_KEY = 17
 VERSION_MAX = 0x7FFF
-LONG_ELEMENTS: Final = 256  # of arrays: a request that has more is encoded in slices
-LONG_BYTES: Final = 16 * 1024  # of a response that is decoded in slices
+LONG_ELEMENTS: Final = 1_000  # of arrays: a request that has more is encoded in the worker thread: 1 ms
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8  # in a request frame: after length, API key and version
 # A session is renewed after this share of its lifetime, or up to a tenth later, as in Kafka.
@@ -110,7 +110,7 @@ class _Held(NamedTuple):
     form: _Form
     deadline_ms: int
     done: OnResponse | None
-    in_slices: bool
+    long: bool
 
 
 class _Waiting(NamedTuple):
@@ -118,7 +118,7 @@ class _Waiting(NamedTuple):
     form: _Form
     deadline_ms: int
     done: OnResponse
-    in_slices: bool
+    long: bool
 
 
 def pick_version(
@@ -139,7 +139,7 @@ def pick_version(
 
 
 def is_long(request: Any) -> bool:
-    """Whether encoding a request takes more than about a tenth of a millisecond."""
+    """Whether a request takes more than about a millisecond to encode."""
     return _elements(request, LONG_ELEMENTS) > LONG_ELEMENTS
 
 
@@ -169,9 +169,9 @@ class Exchange:
 
     Args:
         deliver: calls a request's `done` with its result.
-        decode_later: decodes a long response to a request sent with `in_slices`, and calls its `done`.
-        sasl: creates the conversation of each authentication; None: no authentication.
-        jitter: from 0 to 1, spreads session renewals of many connections.
+        decode_later: decodes a long answer to a request that was sent with `long`, and calls its `done`.
+        sasl: makes the conversation of each authentication; None: the connection does not authenticate.
+        jitter: from 0 to 1, spreads the renewals of the sessions of many connections.
 
     Attributes:
         own_answer: the response to a request of the exchange itself, until `on_own_answer`.
@@ -229,26 +229,29 @@ class Exchange:
         version_max: int = VERSION_MAX,
         version_min: int = 0,
         answered: bool = True,
-        in_slices: bool = False,
+        long: bool = False,
     ) -> list[Buffer]:
         """Returns the bytes of a request in the version of `pick_version`.
 
-        `done` is called once, with the response or the error of `on_lost`; never if not `answered`. `in_slices`:
-        `decode_later` gets a long response. Raises NoCommonVersion, NotReady; then nothing is sent.
+        Args:
+            long: whether a long answer is given to `decode_later`.
+
+        Raises:
+            NoCommonVersion, NotReady: the request is not sent.
         """
         form = self._form(request, version_max, version_min)
         parts = encode_parts(request, form.version, bytearray(form.head))
         deadline_ms = now_ms + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
-        return self._send(parts, form, deadline_ms, done if answered else None, in_slices, now_ms)
+        return self._send(parts, form, deadline_ms, done if answered else None, long, now_ms)
 
-    def encode_in_slices(self, request: Any, version_max: int) -> Steps[EncodedRequest]:
+    def encode_long(self, request: Any, version_max: int) -> Steps[EncodedRequest]:
         """Encodes a long request for `send_encoded`. Raises NoCommonVersion, NotReady."""
         form = self._form(request, version_max, 0)
-        parts = yield from encode_in_slices(request, form.version, bytearray(form.head))
+        parts = yield from in_worker(partial(encode_parts, request, form.version, bytearray(form.head)))
         return EncodedRequest(form, parts)
 
     def send_encoded(self, encoded: EncodedRequest, done: OnResponse, now_ms: int, deadline_ms: int) -> list[Buffer]:
-        """As `send` with `in_slices`. Raises NotReady if the connection was lost since the encoding."""
+        """As `send` with `long`. Raises NotReady if the connection was lost since the request was encoded."""
         if self.state is not ExchangeState.READY or encoded.form not in self._forms.values():
             raise NotReady("the connection was lost while the request was encoded")
         return self._send(encoded.parts, encoded.form, deadline_ms, done, True, now_ms)
@@ -284,8 +287,8 @@ class Exchange:
         position = skip_header_tags(frame, 4) if form.tagged else 4
         response: Any = None
         later: Steps[Any] | None = None
-        if waiting.in_slices and self._decode_later is not None and len(frame) > LONG_BYTES:
-            later = decode_in_slices(API[form.api_key].response, bytes(frame), form.version, position)
+        if waiting.long and self._decode_later is not None and len(frame) > LONG_BYTES:
+            later = in_worker(partial(decode, API[form.api_key].response, bytes(frame), form.version, position))
         elif form.api_key == API_VERSIONS_KEY and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
             # KIP-511: a broker that cannot read the request answers with version 0 and its range
             response = decode(ApiVersionsResponse, frame, 0, position)
@@ -410,18 +413,18 @@ class Exchange:
             self.own_answer = answer
 
     def _send(
-        self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, in_slices: bool, now_ms: int
+        self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, long: bool, now_ms: int
     ) -> list[Buffer]:
         """Completes an encoded request, or holds it. `done` is None without a response."""
         if self._login is None and (self._held_from_ms is None or now_ms < self._held_from_ms):
-            return self._write(parts, form, deadline_ms, done, in_slices)
-        self._held.append(_Held(parts, form, deadline_ms, done, in_slices))
+            return self._write(parts, form, deadline_ms, done, long)
+        self._held.append(_Held(parts, form, deadline_ms, done, long))
         if done is not None and (self._earliest_ms is None or deadline_ms < self._earliest_ms):
             self._earliest_ms = deadline_ms
         return []
 
     def _write(
-        self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, in_slices: bool
+        self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, long: bool
     ) -> list[Buffer]:
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         first = parts[0]
@@ -430,7 +433,7 @@ class Exchange:
         _LENGTH.pack_into(first, 0, sum(map(len, parts)) - _LENGTH.size)
         _LENGTH.pack_into(first, _CORRELATION_ID_AT, correlation_id)
         if done is not None:
-            self._waiting.append(_Waiting(correlation_id, form, deadline_ms, done, in_slices))
+            self._waiting.append(_Waiting(correlation_id, form, deadline_ms, done, long))
             if self._earliest_ms is None or deadline_ms < self._earliest_ms:
                 self._earliest_ms = deadline_ms
         return parts

@@ -13,11 +13,12 @@ last field are ignored, as in Kafka. Codecs are generated on first use (`codegen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from struct import Struct as Layout
 from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, dataclass_transform, overload
 
-from barnabas.errors import LargeMessage, RemoteProtocolError
+from barnabas.errors import RemoteProtocolError
+from barnabas.limits import DECODED_ELEMENTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol import codegen
 from barnabas.protocol.primitives import read_uvarint
@@ -30,7 +31,6 @@ from barnabas.protocol.wire import (
     Wire,
     present,
 )
-from barnabas.work import finished
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -223,8 +223,6 @@ def _declare(cls: type[T], base: type[Struct], attributes: dict[str, Any]) -> ty
         made._DECODERS = codegen.Decoders(made)
         made._ENCODERS = codegen.Encoders(made)
         made._PARTS = codegen.PartsEncoders(made)
-        made._SLICED_DECODERS = codegen.SlicedDecoders(made)
-        made._SLICED_ENCODERS = codegen.SlicedEncoders(made)
     return cast("type[T]", made)
 
 
@@ -236,19 +234,8 @@ def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
         LocalProtocolError: `cls` has no such version; the caller checks a peer's version before.
     """
     declared: Any = cls
-    decoded: T
-    try:
-        decoded = declared._DECODERS[version](buffer, offset)[0]
-    except LargeMessage:
-        decoded = finished(decode_in_slices(cls, buffer, version, offset))
+    decoded: T = declared._DECODERS[version](buffer, offset, DECODED_ELEMENTS_MAX)[0]
     return decoded
-
-
-def decode_in_slices(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> Generator[int, None, T]:
-    """As `decode`, with a yield after about every 20 microseconds."""
-    declared: Any = cls
-    decoded: tuple[T, int] = yield from declared._SLICED_DECODERS[version](buffer, offset)
-    return decoded[0]
 
 
 def decode_beginning(cls: type[T], buffer: Buffer, version: int, offset: int) -> T:
@@ -332,15 +319,6 @@ def encode_parts(msg: Any, version: int, head: bytearray | None = None) -> list[
     return parts
 
 
-def encode_in_slices(msg: Any, version: int, head: bytearray | None = None) -> Generator[int, None, list[Buffer]]:
-    """As `encode_parts`, with a yield after about every 20 microseconds."""
-    parts: list[Buffer] = []
-    encoder = msg._SLICED_ENCODERS[version]
-    last = yield from encoder(bytearray() if head is None else head, msg, parts)
-    parts.append(last)
-    return parts
-
-
 class Codec(Protocol[T]):
     """Both directions of one (message, version). Errors as in `encode` and `decode`."""
 
@@ -350,7 +328,8 @@ class Codec(Protocol[T]):
         """Bytes that were appended before an error stay."""
 
     def decode(self, buffer: Buffer, pos: int = 0) -> tuple[T, int]:
-        """The message and the position after it. Raises LargeMessage if a request must be decoded in slices."""
+        """The message at `pos` and the position after it. Raises LargeMessage if a request has more
+        than ONE_TURN_ELEMENTS_MAX elements: `decode` takes it in the worker thread."""
         ...
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.errors import LocalProtocolError
-from barnabas.protocol.wire import Array, Field, Wire
+from barnabas.protocol.wire import Array, Field
 
 _LAYOUTS: dict[str, struct.Struct] = {}
 
@@ -25,14 +25,6 @@ def layout_of(codes: str) -> struct.Struct:
     if made is None:
         made = _LAYOUTS[codes] = struct.Struct(">" + codes)
     return made
-
-
-def work_of(element: Any) -> int:
-    """Relative work for one array element; nested elements count separately."""
-    if isinstance(element, Wire):
-        return 1
-    fields: tuple[Field, ...] = element.FIELDS
-    return 1 + sum(2 if isinstance(each.wire, Array) else work_of(each.wire) for each in fields) // 2
 
 
 def default_statements(target: str, f: Field, constant: Callable[[str, Any], str]) -> list[str]:

@@ -1,9 +1,13 @@
-"""Worker threads for C code that releases Python's lock, and for calls that may block for seconds."""
+"""Threads for long computations and C code; and threads for calls that may block for seconds.
+
+The first call starts the thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -38,16 +42,27 @@ async def in_own_thread(work: Callable[[], None]) -> None:
     await ended
 
 
-class WorkerThread:
-    """A thread that starts with the first call."""
+SWITCH_SECONDS = (
+    0.001  # after which a computing thread gives the interpreter's lock to the loop; a request needs it several times
+)
 
-    def __init__(self) -> None:
+
+class WorkerThread:
+    """See the module.
+
+    Args:
+        threads: how many there are. A node has two, so that a long request does not delay the inspection of a batch.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
 
     async def run(self, work: Callable[[], None]) -> None:
-        """Runs `work` after all earlier calls. Raises its exception."""
+        """Runs `work` in a thread, after all earlier calls have begun. Raises its exception."""
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor  # here, because few processes need it
 
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="barnabas-work")
+            sys.setswitchinterval(SWITCH_SECONDS)
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="barnabas-work")
         await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -97,7 +97,7 @@ class NodeHost:
             disk=self.disks[0],
             other_disks=self.disks[1:],
             network=self.network,
-            offload=WorkerThread().run,
+            offload=WorkerThread(threads=2).run,
             on_fatal=self._on_fatal,
         )
         self._interception = Interception(self.node, self.node.router, self.recorder, self.release, self.emit)

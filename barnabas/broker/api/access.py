@@ -26,6 +26,10 @@ class Access(Protocol):
         """The same access for a request of this API, which the audit log names. `Call.access` does this."""
         ...
 
+    def fixed(self) -> Access:
+        """The access as of now, for the worker thread: later changes of ACLs do not apply, and it shares no cache."""
+        ...
+
     def allows(
         self,
         operation: AclOperation,
@@ -65,6 +69,10 @@ class FullAccess:
         return None
 
     def asked_by(self, api_key: int) -> FullAccess:
+        return self
+
+    def fixed(self) -> FullAccess:
+        """Itself."""
         return self
 
     def allows(

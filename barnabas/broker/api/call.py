@@ -4,8 +4,9 @@ A function that decides at once returns the result or raises BrokerError. One th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, Generic, NamedTuple, Never, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, Never, Protocol, TypeAlias, TypeVar
 
 from barnabas.broker.api.access import Access
 from barnabas.errors import BrokerError
@@ -89,6 +90,39 @@ class Call(Generic[Q]):
         return access if access.unrestricted else access.asked_by(self.api_key)
 
 
+ELEMENTS_AT_ONCE: Final = 500  # of a Computed answer: at most 3 ms
+
+
+class Computed:
+    """An answer that only depends on what does not change, like the request and a published image. The dispatcher computes it at once,
+    or in the worker thread if it may take more than some milliseconds.
+
+    Args:
+        run: computes it. It must change nothing, and touch nothing that the event loop changes; it asks the access that it gets.
+        elements: how many elements it visits, beside those of the request.
+    """
+
+    __slots__ = ("call", "elements", "run")
+
+    def __init__(self, call: Call[Message], run: Callable[[Access], Message], elements: int = 0) -> None:
+        self.call = call
+        self.run = run
+        self.elements = elements
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether the worker thread computes it, even if the request is small."""
+        return self.elements > ELEMENTS_AT_ONCE
+
+    def compute(self) -> Message:
+        """Computes the answer on the loop."""
+        return self.run(self.call.access)
+
+    def in_worker(self) -> Callable[[], Message]:
+        """What computes the answer in the worker thread."""
+        return partial(self.run, self.call.access.fixed())
+
+
 class Pending(Generic[R]):
     """A delayed answer.
 
@@ -108,8 +142,11 @@ class Pending(Generic[R]):
         self._deliver: Callable[[Answer], None] | None = None
         self._unblock: Callable[[], None] | None = None
 
-    def resolve(self, response: R | Work | None) -> None:
-        """Answers by a response or by work that returns one; `None`: no answer (acks=0). Only the first call counts."""
+    def resolve(self, response: R | Computed | Work | None) -> None:
+        """Answers, by a response or by what returns one; `None` answers nothing (acks=0).
+
+        A second call does nothing, and neither does one after the connection closed.
+        """
         if self.resolved:
             return
         self.resolved = True
@@ -150,15 +187,15 @@ class Pending(Generic[R]):
 
 
 AnyPending: TypeAlias = Pending[Never]  # for code that takes the answer and does not give it
-Answer: TypeAlias = Message | AnyPending | Work | None  # work returns one of the others
+Answer: TypeAlias = Message | AnyPending | Computed | Work | None  # work returns one of the others
 Handler = Callable[[Any, Call[Any]], Answer]  # takes the Needs of its family, and the call
-Refuse = Callable[[Call[Any], BrokerError], Message | Work | None]  # the response with one error for the whole request
+Refuse = Callable[[Call[Any], BrokerError], Message]  # the response with one error for the whole request; in any thread
 Table = Mapping[type[Message], tuple[Handler, Refuse]]  # handlers of a family, by request class
 
 
 class InnerApi(NamedTuple):
     """Serves an API version inside other requests: decodes a request, answers it, encodes the frame of the answer."""
 
-    decode_in_slices: Callable[[bytes, int], Generator[int, None, Message]]
+    decode: Callable[[bytes, int], Message]
     answer: Callable[[Call[Message]], Answer]
-    frame_in_slices: Callable[[int, Message], Generator[int, None, list[Buffer]]]
+    frame: Callable[[int, Message], list[Buffer]]

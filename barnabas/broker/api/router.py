@@ -1,23 +1,35 @@
-"""Router: finds the handler of a request, runs it and encodes its answer."""
+"""Router: finds the handler of a request, runs it and encodes its answer.
+
+A handler is a function `handler(needs, call) -> response | Computed | Pending | None`, or a generator that returns one of these and yields
+after each element that it has answered (`slices.Work`). The module of its family, `broker/handlers/<family>.py`, declares in `Needs` what
+its handlers work on. Its table `HANDLERS` lists each handler under its request class, beside the function
+`refuse(call, error) -> response` that makes the answer with one error for the whole request. The router calls `refuse` for a
+BrokerError that the handler raises. The controller listener uses the table `CONTROLLER_HANDLERS`, and `quorum` and `cluster` serve
+its own APIs. A family is imported on its first request, so that a broker starts fast.
+
+Unknown API keys and versions close the connection, as in Kafka, except that ApiVersions in an unknown version is answered in
+version 0 with UNSUPPORTED_VERSION and the served range (KIP-511).
+"""
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
 from types import GeneratorType
 from typing import Final, NamedTuple
 
-from barnabas.broker.api.call import Answer, Call, Handler, InnerApi, Refuse, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Answer, Call, Computed, Handler, InnerApi, Refuse, Table
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
-from barnabas.protocol.schema import Message, codec, decode_beginning, decode_in_slices, encode_in_slices, encode_parts
+from barnabas.protocol.schema import Message, codec, decode, decode_beginning, encode_parts
 from barnabas.protocol.wire import Array, present
-from barnabas.work import Work, finished
+from barnabas.work import Work
 
 log = logger("kafka.request.logger")
 
@@ -96,15 +108,14 @@ class Route:
         """
         beginning = decode_beginning(self.request, memoryview(frame)[:REFUSED_BYTES], self.version, position)
         refused = self.refuse(call_of(beginning), BrokerError(ErrorCode.INVALID_REQUEST, why))
-        response = finished(refused) if isinstance(refused, Generator) else refused
-        if response is None or not any(
-            getattr(response, each.name)
-            for each in present(type(response), self.version)
+        if not any(
+            getattr(refused, each.name)
+            for each in present(type(refused), self.version)
             if each.name == "error_code" or isinstance(each.wire, Array)
         ):
             raise RemoteProtocolError(why)
         log.warning("Request is refused: api=%s reason=%s", registry.API[self.api_key].name, why)
-        return response
+        return refused
 
     def frame(self, correlation: int, response: Message) -> list[Buffer]:
         """The whole frame of an answer, as buffers in write order."""
@@ -117,13 +128,13 @@ class Route:
         _PREFIX.pack_into(out, 0, len(out) - 4, correlation)
         return [out]
 
-    def decode_in_slices(self, frame: Buffer, position: int) -> Generator[int, None, Message]:
-        return decode_in_slices(self.request, frame, self.version, position)
-
-    def frame_in_slices(self, correlation: int, response: Message) -> Generator[int, None, list[Buffer]]:
-        parts: list[Buffer] = yield from encode_in_slices(response, self.version, bytearray(self.blank))
-        _PREFIX.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation)
+    def framed(self, response: Message, parts: list[Buffer]) -> list[Buffer]:
+        """The worker thread has encoded an answer, by `Route.frame`: returns what to write."""
         return parts
+
+    def decode_large(self, frame: Buffer, position: int) -> Message:
+        """Returns the request whose body begins at `position` of its frame, with as many elements as any request may have."""
+        return decode(self.request, frame, self.version, position)
 
 
 Serve = Callable[[Route, Call[Message]], Answer]  # `Router.answer`, or what stands before it
@@ -212,12 +223,14 @@ class Router:
             raise
         except Exception as error:
             return _refusal(route, call, error)
+        if response.__class__ is Computed:
+            return Computed(call, partial(_computed, route, call, response.run), response.elements)
         return _guarded(route, call, response) if response.__class__ is GeneratorType else response
 
     def inner(self, api_key: int, version: int) -> InnerApi:
         """For requests inside another one (Envelope). Raises RemoteProtocolError as `route`."""
         route = self.route(api_key, version)
-        return InnerApi(route.decode_in_slices, partial(self.answer, route), route.frame_in_slices)
+        return InnerApi(route.decode_large, partial(self.answer, route), route.frame)
 
     def _handler(self, api: registry.Api) -> tuple[Handler, Refuse]:
         family = self.family(api)
@@ -247,9 +260,28 @@ def _guarded(route: Route, call: Call[Message], work: Work) -> Work:
     return response
 
 
-def _refusal(route: Route, call: Call[Message], error: Exception) -> Message | Work | None:
+def _computed(route: Route, call: Call[Message], run: Callable[[Access], Message], access: Access) -> Message:
+    """Computes an answer in any thread, and treats exceptions as `Router.answer` does."""
+    try:
+        return run(access)
+    except (RemoteProtocolError, InvariantViolated):
+        raise
+    except Exception as error:
+        return route.refuse(call, _told(route, call, error))
+
+
+def _refusal(route: Route, call: Call[Message], error: Exception) -> Computed | None:
+    """The answer for an error that a handler raised. A Produce request with acks=0 has no answer: its connection closes, as in Kafka."""
+    told = _told(route, call, error)
+    if call.api_key == registry.PRODUCE_KEY and call.request.acks == 0:  # type: ignore[attr-defined]  # by its key
+        call.connection.close(f"Produce with acks=0 failed: {told}")
+        return None
+    return Computed(call, lambda _access: route.refuse(call, told))
+
+
+def _told(route: Route, call: Call[Message], error: Exception) -> BrokerError:
+    """What the peer learns of an error. A bug of ours: it gets an error code, and the log gets the trace."""
     if isinstance(error, BrokerError):
-        return route.refuse(call, error)
-    # A bug of ours: the peer gets an error code, the log gets the trace.
+        return error.with_traceback(None)  # its frames would keep the error in a cycle
     log.error("Request failed: api=%s host=%s", registry.API[call.api_key].name, call.client_host, exc_info=error)
-    return route.refuse(call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+    return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -239,7 +239,7 @@ class ControllerChannel:
         if entry.access is not FULL_ACCESS:
             forward(self._peers.slices, peer, entry.request, entry.access, answered, timeout_ms, client)
             return
-        peer.send(entry.request, answered, timeout_ms=timeout_ms, in_slices=type(entry.request) in ADMINISTRATION)
+        peer.send(entry.request, answered, timeout_ms=timeout_ms, long=type(entry.request) in ADMINISTRATION)
 
     def _on_answer(self, entry: _Request, attempt: int, answer: object) -> None:
         if entry.done is None or entry.attempt != attempt:

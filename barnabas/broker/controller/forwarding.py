@@ -47,7 +47,7 @@ def forward(
             _run(slices, open_answer(request, version, answer), done, done)
 
     def sealed(found: SealedRequest) -> None:
-        peer.send(found.envelope, answered, timeout_ms=timeout_ms, in_slices=True)
+        peer.send(found.envelope, answered, timeout_ms=timeout_ms, long=True)
 
     _run(slices, seal(request, version, access, client_id), sealed, done)
 

@@ -24,12 +24,17 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from barnabas.broker.api.access import FULL_ACCESS, Access
-from barnabas.broker.api.call import Answer, AnyPending, Call, Pending
+from barnabas.broker.api.call import Answer, AnyPending, Call, Computed, Pending
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.api.request_header import absent_client_id, decoded_client_id, skip_tags
 from barnabas.broker.api.router import Route
 from barnabas.broker.front.connection_host import ConnectionHost
-from barnabas.broker.front.large_requests import SHORT_FRAME_BYTES, LargeRequest, count_decoding
+from barnabas.broker.front.large_requests import (
+    COMPUTED_PER_UNIT,
+    SHORT_FRAME_BYTES,
+    LargeRequest,
+    count_decoding,
+)
 from barnabas.broker.front.quota_enforcement import Charge
 from barnabas.broker.front.response_slot import ResponseSlot
 from barnabas.broker.scheduling.slices import ARRIVALS_COUNTED, UNITS_PER_ARRIVAL, WorkResult, advance
@@ -481,6 +486,12 @@ class Connection(asyncio.BufferedProtocol):
                     self._await_answer(route, correlation, response, charge, call, len(frame))
                     return
                 response = response.response
+            elif isinstance(response, Computed):
+                if response.takes_long:
+                    self._large(route, correlation, 0, charge, call).go_on(response)
+                    return
+                self._slices.count(response.elements // COMPUTED_PER_UNIT)
+                response = response.compute()
             else:
                 rest = self._advanced(response)
                 if not isinstance(rest, WorkResult):
@@ -625,8 +636,10 @@ class Connection(asyncio.BufferedProtocol):
                     response.attach(partial(self._answered, slot), None)
                     return
                 response = response.response
+            elif isinstance(response, Computed) and not response.takes_long:
+                response = response.compute()
             else:
-                rest = self._advanced(response)
+                rest = response if isinstance(response, Computed) else self._advanced(response)
                 if not isinstance(rest, WorkResult):
                     filled = partial(self._fill, slot)
                     request = LargeRequest(

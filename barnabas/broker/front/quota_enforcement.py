@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from barnabas.broker.api.call import Call
 from barnabas.broker.api.router import LOGIN_LISTENER, Route, Router
@@ -23,7 +24,7 @@ from barnabas.broker.scheduling.slices import Slice, Slices
 from barnabas.ports import Buffer
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.schema import Message
-from barnabas.work import Steps, Work, finished
+from barnabas.work import Steps, Work, finished, in_worker
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -38,6 +39,8 @@ THROTTLE_TIME: Final = "throttle_time_ms"
 REQUESTS_OF_LOGINS: Final = frozenset({SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE})
 ENTITIES_AT_ONCE: Final = 256
 PARTITIONS_PER_UNIT: Final = 16
+
+T = TypeVar("T")
 
 
 class MutedConnection(Protocol):
@@ -245,14 +248,26 @@ class Charge:
         finished(self.discard(response))
         return self._route.frame(correlation, throttled)
 
-    def frame_in_slices(self, correlation: int, response: Message) -> Steps[list[Buffer]]:
-        """Returns what `frame` returns. The caller counts the time."""
-        parts: list[Buffer] = yield from self._route.frame_in_slices(correlation, response)
+    def frame_in_worker(self, correlation: int, response: Message) -> Steps[list[Buffer]]:
+        """Returns what `frame` returns, of a paused request; encodes in the worker thread."""
+        parts = yield from in_worker(self.measured(partial(Route.frame, self._route, correlation, response)))
         throttled = self.throttled(response, sum(map(len, parts)))
         if throttled is not response:
             yield from self.discard(response)
-            parts = yield from self._route.frame_in_slices(correlation, throttled)
+            parts = yield from in_worker(partial(Route.frame, self._route, correlation, throttled))
         return parts
+
+    def measured(self, call: Callable[[], T]) -> Callable[[], T]:
+        """A call for the worker thread, whose time counts. The request is paused: the loop changes nothing here meanwhile."""
+
+        def run() -> T:
+            self.go_on()
+            try:
+                return call()
+            finally:
+                self.pause()
+
+        return run
 
     def unanswered(self) -> None:
         """A request without an answer has ended (acks=0)."""

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.api.call import Answer, Call, Done, Pending, Refuse, Table
+from barnabas.broker.api.call import Answer, Call, Computed, Done, Pending, Refuse, Table
 from barnabas.broker.controller.topics import states_of_names
 from barnabas.broker.handlers import configs, delete_records, log_dirs
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices, refused_nested
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.scheduling.slices import begun
 from barnabas.errors import BrokerError, ErrorCode
@@ -40,12 +39,12 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesResponse,
 )
 from barnabas.protocol.schema import Message
-from barnabas.work import UNITS_PER_SLICE, Steps, Work, distinct_in_slices
+from barnabas.work import Steps, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
 
-TOPICS_AT_ONCE: Final = 64  # of an answer that are encoded in one turn; results of others, too
+ELEMENTS_OF_RESULT: Final = 8  # of an answer, as its encoding takes
 _LISTS: Final = ("topics", "results", "filter_results")
 
 
@@ -63,31 +62,30 @@ def answered_later(call: Call[Message], ask: Ask, refuse: Refuse) -> Pending[Mes
     pending: Pending[Message] = Pending(blocks=True)
 
     def done(answer: Message | BrokerError) -> None:
-        response = refuse(call, answer) if isinstance(answer, BrokerError) else answer
-        pending.resolve(_to_encode(response) if isinstance(response, Message) else response)
+        pending.resolve(
+            Computed(call, lambda _access: refuse(call, answer))
+            if isinstance(answer, BrokerError)
+            else _to_encode(call, answer)
+        )
 
     ask(done)
     return pending
 
 
-def _to_encode(answer: Message) -> Message | Work:
-    """Encodes an answer with many results in slices: CreateTopics returns 30 settings for each, DeleteAcls many ACLs."""
+def _to_encode(call: Call[Message], answer: Message) -> Message | Computed:
+    """An answer with many results is encoded in the worker thread: CreateTopics returns 30 settings for each, DeleteAcls many ACLs."""
     for name in _LISTS:
         results = getattr(answer, name, ())
-        if len(results) > TOPICS_AT_ONCE or any(len(getattr(each, "matching_acls", ())) > 64 for each in results):
-            return _later(answer)
-    return answer
-
-
-def _later(answer: Message) -> Work:
-    yield UNITS_PER_SLICE
+        elements = sum(ELEMENTS_OF_RESULT + len(getattr(each, "matching_acls", ())) for each in results)
+        if elements:
+            return Computed(call, lambda _access: answer, elements)
     return answer
 
 
 def answered_in_time(call: Call[Any], ask: Ask, refuse: Refuse) -> Answer:
     """As `answered_later`, but refuses a request whose `timeout_ms` is 0 or less: it begins nothing."""
     if call.request.timeout_ms <= 0:
-        return refuse(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+        raise BrokerError(ErrorCode.REQUEST_TIMED_OUT)
     return answered_later(call, ask, refuse)
 
 
@@ -159,49 +157,43 @@ def update_features(needs: Needs, call: Call[UpdateFeaturesRequest]) -> Pending[
     )
 
 
-@refused_in_slices
-def _refuse_create_topics(call: Call[CreateTopicsRequest], error: BrokerError) -> Steps[CreateTopicsResponse]:
-    names = yield from distinct_in_slices(topic.name for topic in call.request.topics)
-    topics = yield from refused_each(
-        names, lambda name: CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
-    )
+def _refuse_create_topics(call: Call[CreateTopicsRequest], error: BrokerError) -> CreateTopicsResponse:
+    names = dict.fromkeys(topic.name for topic in call.request.topics)
+    topics = [CreatableTopicResult(name=name, error_code=error.code, error_message=error.message) for name in names]
     return CreateTopicsResponse(topics=topics)
 
 
-@refused_in_slices
-def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -> Steps[DeleteTopicsResponse]:
+def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -> DeleteTopicsResponse:
     code = error.code
     if code == ErrorCode.TOPIC_DELETION_DISABLED and call.version < 3:
         code = ErrorCode.INVALID_REQUEST  # v3 added a more precise error code
-    states = yield from _states_to_delete(call)
-    responses = yield from refused_each(
-        states,
-        lambda state: DeletableTopicResult(
-            name=state.name, topic_id=state.topic_id, error_code=code, error_message=error.message
-        ),
-    )
+    states = finished(_states_to_delete(call))
+    responses = [
+        DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code, error_message=error.message)
+        for state in states
+    ]
     return DeleteTopicsResponse(responses=responses)
 
 
-@refused_in_slices
-def _refuse_create_partitions(
-    call: Call[CreatePartitionsRequest], error: BrokerError
-) -> Steps[CreatePartitionsResponse]:
-    names = yield from distinct_in_slices(topic.name for topic in call.request.topics)
-    results = yield from refused_each(
-        names, lambda name: CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
-    )
+def _refuse_create_partitions(call: Call[CreatePartitionsRequest], error: BrokerError) -> CreatePartitionsResponse:
+    names = dict.fromkeys(topic.name for topic in call.request.topics)
+    results = [
+        CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message) for name in names
+    ]
     return CreatePartitionsResponse(results=results)
 
 
-@refused_in_slices
-def _refuse_elect_leaders(call: Call[ElectLeadersRequest], error: BrokerError) -> Steps[ElectLeadersResponse]:
-    results = yield from refused_nested(
-        call.request.topic_partitions or (),
-        lambda topic: topic.partitions,
-        lambda number: PartitionElectionResult(partition_id=number, error_code=error.code, error_message=error.message),
-        lambda topic, answers: ReplicaElectionResult(topic=topic.topic, partition_result=answers),
-    )
+def _refuse_elect_leaders(call: Call[ElectLeadersRequest], error: BrokerError) -> ElectLeadersResponse:
+    results = [
+        ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                PartitionElectionResult(partition_id=number, error_code=error.code, error_message=error.message)
+                for number in topic.partitions
+            ],
+        )
+        for topic in call.request.topic_partitions or ()
+    ]
     return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
 

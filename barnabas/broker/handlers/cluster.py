@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.api.call import Answer, Call, Pending, Refuse, Table
+from barnabas.broker.api.call import Answer, Call, Computed, Pending, Refuse, Table
 from barnabas.broker.controller.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.handlers import acls, admin, configs, delegation_tokens, quotas, reassignments, scram_users
 from barnabas.broker.handlers.envelope import ForwardedOrigin
@@ -71,11 +71,13 @@ def decide(needs: Needs, call: Call[Any]) -> Answer:
         raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {needs.node_id} is no controller")
     refuse_overdue = _REFUSALS_IN_TIME.get(type(call.request))
     if refuse_overdue is not None and call.request.timeout_ms <= 0:
-        return refuse_overdue(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+        return Computed(call, lambda _access: refuse_overdue(call, BrokerError(ErrorCode.REQUEST_TIMED_OUT)))
     pending: Pending[Message] = Pending()
 
     def done(answer: Message | BrokerError) -> None:
-        pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
+        pending.resolve(
+            Computed(call, lambda _access: refuse(call, answer)) if isinstance(answer, BrokerError) else answer
+        )
 
     controller.handle(call.request, done, source=call.connection, access=call.access, client=_forwarded_client(call))
     return pending
@@ -93,7 +95,7 @@ def unregister_broker(needs: Needs, call: Call[UnregisterBrokerRequest]) -> Pend
     )
 
 
-def refuse(call: Call[Message], error: BrokerError) -> Message | Work | None:
+def refuse(call: Call[Message], error: BrokerError) -> Message:
     """The answer that carries one error for the whole request."""
     response = registry.API[call.api_key].response()
     refusal: Any = response  # its fields are found at run time

@@ -34,7 +34,6 @@ from barnabas.broker.config.entries import (
 from barnabas.broker.controller.authorization import resource_type_of
 from barnabas.broker.controller.configs import ConfigOperation
 from barnabas.broker.handlers.logger_levels import alter_levels, logger_entries
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.image.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -389,34 +388,31 @@ def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
     )
 
 
-@refused_in_slices
-def refuse_describe_configs(call: Call[DescribeConfigsRequest], error: BrokerError) -> Steps[DescribeConfigsResponse]:
+def refuse_describe_configs(call: Call[DescribeConfigsRequest], error: BrokerError) -> DescribeConfigsResponse:
     """One error for every requested resource."""
-    results = yield from refused_each(
-        call.request.resources,
-        lambda resource: DescribeConfigsResult(
+    results = [
+        DescribeConfigsResult(
             error_code=error.code,
             error_message=error.message,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-        ),
-    )
+        )
+        for resource in call.request.resources
+    ]
     return DescribeConfigsResponse(results=results)
 
 
-@refused_in_slices
 def refuse_incremental_alter_configs(
     call: Call[IncrementalAlterConfigsRequest], error: BrokerError
-) -> Steps[IncrementalAlterConfigsResponse]:
+) -> IncrementalAlterConfigsResponse:
     """One error for every resource of a change."""
-    responses = yield from refused_each(call.request.resources, lambda each: _resource_response(each, error))
+    responses = [_resource_response(each, error) for each in call.request.resources]
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-@refused_in_slices
-def refuse_alter_configs(call: Call[AlterConfigsRequest], error: BrokerError) -> Steps[AlterConfigsResponse]:
+def refuse_alter_configs(call: Call[AlterConfigsRequest], error: BrokerError) -> AlterConfigsResponse:
     """One error for every resource of a change."""
-    responses = yield from refused_each(call.request.resources, lambda each: _resource_response(each, error))
+    responses = [_resource_response(each, error) for each in call.request.resources]
     return AlterConfigsResponse(responses=responses)
 
 

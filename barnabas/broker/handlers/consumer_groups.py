@@ -25,7 +25,6 @@ from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
 from barnabas.broker.coordinator.groups.effects import HeartbeatCall
 from barnabas.broker.coordinator.groups.views import describe_consumers
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import SUBSCRIPTION_NAMES_MAX
@@ -153,11 +152,8 @@ def _not_described(group_id: str, error: BrokerError) -> ConsumerGroupDescribedG
     return ConsumerGroupDescribedGroup(group_id=group_id, error_code=error.code, error_message=message)
 
 
-@refused_in_slices
-def _refuse_describe(
-    call: Call[ConsumerGroupDescribeRequest], error: BrokerError
-) -> Steps[ConsumerGroupDescribeResponse]:
-    groups = yield from refused_each(call.request.group_ids, lambda name: _not_described(name, error))
+def _refuse_describe(call: Call[ConsumerGroupDescribeRequest], error: BrokerError) -> ConsumerGroupDescribeResponse:
+    groups = [_not_described(name, error) for name in call.request.group_ids]
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Pending, Table
-from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.broker.security.permissions import AllowedNames
@@ -181,15 +180,15 @@ def _result(partition: int, code: ErrorCode = ErrorCode.NONE) -> DeleteRecordsPa
     return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=NO_LOW_WATERMARK, error_code=code)
 
 
-@refused_in_slices
-def refuse_delete_records(call: Call[DeleteRecordsRequest], error: BrokerError) -> Steps[DeleteRecordsResponse]:
+def refuse_delete_records(call: Call[DeleteRecordsRequest], error: BrokerError) -> DeleteRecordsResponse:
     """One error for every partition."""
-    topics = yield from refused_nested(
-        call.request.topics,
-        lambda topic: topic.partitions,
-        lambda partition: _result(partition.partition_index, error.code),
-        lambda topic, answers: DeleteRecordsTopicResult(name=topic.name, partitions=answers),
-    )
+    topics = [
+        DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=[_result(partition.partition_index, error.code) for partition in topic.partitions],
+        )
+        for topic in call.request.topics
+    ]
     return DeleteRecordsResponse(topics=topics)
 
 

@@ -2,18 +2,28 @@
 
 Behaviour: the broker needs CLUSTER_ACTION of the cluster. The request inside is then handled as if the client itself had sent it to this
 listener, with its principal and address: the handler of its API asks for the client's permissions. If this node is not the active
-controller, the envelope is answered NOT_CONTROLLER, and the broker sends it to the next one. Long requests and answers inside are decoded,
-handled and encoded in slices.
+controller, the envelope is answered NOT_CONTROLLER, and the broker sends it to the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import GeneratorType
 from typing import Final, Protocol
 
 from barnabas.broker.api.access import Access
-from barnabas.broker.api.call import Answer, AnyPending, Call, ConnectionLogin, InnerApi, Origin, Pending, Table
+from barnabas.broker.api.call import (
+    Answer,
+    AnyPending,
+    Call,
+    Computed,
+    ConnectionLogin,
+    InnerApi,
+    Origin,
+    Pending,
+    Table,
+)
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.controller.requests import refused_as_a_whole
 from barnabas.broker.security.envelopes import forwarded_address, forwarded_header, forwarded_principal
@@ -23,7 +33,7 @@ from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.registry import Api
 from barnabas.protocol.schema import Message
-from barnabas.work import Work
+from barnabas.work import LONG_BYTES, Work, in_worker
 
 LENGTH_BYTES: Final = 4  # before a frame
 
@@ -94,36 +104,41 @@ def envelope(needs: Needs, call: Call[EnvelopeRequest]) -> Work:
     version, correlation = header.request_api_version, header.correlation_id
     try:
         route = needs.controller_router.inner(header.request_api_key, version)
-        inner: Message = yield from route.decode_in_slices(request.request_data, position)
+        decode = partial(route.decode, request.request_data, position)
+        long = len(request.request_data) > LONG_BYTES
+        inner = (yield from in_worker(decode)) if long else decode()
     except RemoteProtocolError as error:
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Failed to parse forwarded request: {error}") from None
     origin = ForwardedOrigin(call.connection, needs.controller_server.access(principal, host))
     forwarded = Call(inner, version, header.request_api_key, header.client_id, origin, host)
     answer = route.answer(forwarded)
-    sealed = yield from _sealed(answer, route, correlation)
+    sealed = yield from _sealed(answer, route, correlation, long=long)
     return sealed
 
 
-def _sealed(answer: Answer, route: InnerApi, correlation: int) -> Work:
+def _sealed(answer: Answer, route: InnerApi, correlation: int, *, long: bool) -> Work:
     """Returns the envelope of an answer, or a Pending for it."""
     while not isinstance(answer, Message):
         if isinstance(answer, GeneratorType):
             answer = yield from answer
+        elif isinstance(answer, Computed):
+            answer = (yield from in_worker(answer.in_worker())) if answer.takes_long or long else answer.compute()
         elif isinstance(answer, Pending) and answer.resolved:
             answer = answer.response
         elif isinstance(answer, Pending):
-            return _later(answer, route, correlation)
+            return _later(answer, route, correlation, long=long)
         else:  # a request that is forwarded always has an answer
             return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
     if refused_as_a_whole(answer) == ErrorCode.NOT_CONTROLLER:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    parts = yield from route.frame_in_slices(correlation, answer)
+    frame = partial(route.frame, correlation, answer)
+    parts = (yield from in_worker(frame)) if long else frame()
     return EnvelopeResponse(response_data=b"".join(parts)[LENGTH_BYTES:])
 
 
-def _later(inner: AnyPending, route: InnerApi, correlation: int) -> Pending[EnvelopeResponse]:
+def _later(inner: AnyPending, route: InnerApi, correlation: int, *, long: bool) -> Pending[EnvelopeResponse]:
     pending: Pending[EnvelopeResponse] = Pending(blocks=inner.blocks, on_closed=inner.closed)
-    inner.attach(lambda answer: pending.resolve(_sealed(answer, route, correlation)), pending.effected)
+    inner.attach(lambda answer: pending.resolve(_sealed(answer, route, correlation, long=long)), pending.effected)
     return pending
 
 

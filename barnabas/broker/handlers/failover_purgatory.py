@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Final, NamedTuple
 
-from barnabas.broker.api.call import Pending
+from barnabas.broker.api.call import Computed, Pending
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import NO_LEADER, MetadataDelta, MetadataImage
@@ -23,7 +23,6 @@ from barnabas.broker.peers.peers import Peers
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.protocol.schema import Message
-from barnabas.work import Work
 
 LOOK_MS: Final = 5  # within this time both ends notice that a killed process's connections closed
 AGAIN_MS: Final = 20  # between checks whether a missing broker is back
@@ -32,7 +31,7 @@ HELD_MS_MAX: Final = 800  # less than the second after which the bundled client 
 
 class _Held(NamedTuple):
     leaders: Set[int]
-    answer: Callable[[], Message | Work]
+    answer: Callable[[], Message | Computed]
     due_ms: int
     until_ms: int
 
@@ -64,12 +63,12 @@ class FailoverPurgatory:
         """Whether one of the `leaders` may be missing: another broker than this one. Else an answer that names them need not wait."""
         return any(leader not in (self._node_id, NO_LEADER) for leader in leaders)
 
-    def pending(self, leaders: Set[int], answer: Callable[[], Message | Work]) -> Pending[Message]:
+    def pending(self, leaders: Set[int], answer: Callable[[], Message | Computed]) -> Pending[Message]:
         """Returns a Pending that is resolved by `answer()` once none of the `leaders` is missing.
 
         Args:
             leaders: ids of the brokers that the answer would name.
-            answer: makes the response, or the work that returns it.
+            answer: makes the response.
         """
         now_ms = self._reactor.clock.monotonic_ms()
 

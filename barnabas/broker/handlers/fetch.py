@@ -34,7 +34,6 @@ from barnabas.broker.handlers.fetch_partitions import (
 )
 from barnabas.broker.handlers.fetch_reading import Found, PartitionReader, count_traffic
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
-from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -53,7 +52,7 @@ from barnabas.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from barnabas.work import Steps, Work
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.image.current_image import CurrentImage
@@ -456,17 +455,16 @@ def _read_in_slices(one: _Fetch) -> Work:
     return pending
 
 
-@refused_in_slices
-def refuse(call: Call[FetchRequest], error: BrokerError) -> Steps[FetchResponse]:
+def refuse(call: Call[FetchRequest], error: BrokerError) -> FetchResponse:
     """The error of the whole request, without partitions; before v7 each partition carries it."""
     if call.version >= FIRST_WITH_SESSIONS:
         return FetchResponse(error_code=error.code)
-    responses = yield from refused_nested(
-        call.request.topics,
-        lambda topic: topic.partitions,
-        lambda one: unknown_partition(one.partition, error.code),
-        lambda topic, answers: FetchableTopicResponse(topic=topic.topic, partitions=answers),
-    )
+    responses = [
+        FetchableTopicResponse(
+            topic=topic.topic, partitions=[unknown_partition(one.partition, error.code) for one in topic.partitions]
+        )
+        for topic in call.request.topics
+    ]
     return FetchResponse(responses=responses)
 
 

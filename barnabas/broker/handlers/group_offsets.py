@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from barnabas.broker.api.call import Call, Pending, Table
+from barnabas.broker.api.call import Call, Computed, Pending, Table
 from barnabas.broker.config.key import INT64_MAX
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
@@ -30,7 +30,6 @@ from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts, offsets_at_once, write_in_parts, write_to_the_end
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices, refused_nested
 from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -151,7 +150,7 @@ def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
         nonlocal open_groups
         if isinstance(outcome, BrokerError):
             if call.version < FIRST_WITH_GROUP_ERROR:
-                pending.resolve(refuse_offset_fetch(call, outcome))
+                pending.resolve(Computed(call, lambda _access: refuse_offset_fetch(call, outcome)))
             found[index] = _no_offsets(wanted[index], outcome.code)
         else:
             found[index] = outcome
@@ -280,8 +279,7 @@ def _fetched_in_slices(groups: list[OffsetFetchResponseGroup | _Found], version:
             response.topics.append(
                 OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers)
             )
-    answer = yield from _fetched(responses, version)
-    return answer
+    return _fetched(responses, version)
 
 
 def _shown(partition: int, committed: _Position) -> OffsetFetchResponsePartitions:
@@ -320,15 +318,13 @@ def _as_single(partition: OffsetFetchResponsePartitions) -> OffsetFetchResponseP
     )
 
 
-def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> Steps[OffsetFetchResponse]:
+def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetchResponse:
     if version >= 8:
         return OffsetFetchResponse(groups=groups)
-    topics = yield from refused_nested(
-        groups[0].topics,
-        lambda topic: topic.partitions,
-        _as_single,
-        lambda topic, answers: OffsetFetchResponseTopic(name=topic.name, partitions=answers),
-    )
+    topics = [
+        OffsetFetchResponseTopic(name=topic.name, partitions=[_as_single(each) for each in topic.partitions])
+        for topic in groups[0].topics
+    ]
     return OffsetFetchResponse(topics=topics, error_code=groups[0].error_code)
 
 
@@ -421,21 +417,21 @@ def _deleted_in_slices(request: OffsetDeleteRequest, parts: list[list[ErrorCode]
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-@refused_in_slices
-def refuse_offset_fetch(call: Call[OffsetFetchRequest], error: BrokerError) -> Steps[OffsetFetchResponse]:
+def refuse_offset_fetch(call: Call[OffsetFetchRequest], error: BrokerError) -> OffsetFetchResponse:
     """The same error for every group; in v1, for every partition."""
     request = call.request
     if call.version >= 8:
-        groups = yield from refused_each(request.groups, lambda group: _no_offsets(group, error.code))
+        groups = [_no_offsets(group, error.code) for group in request.groups]
         return OffsetFetchResponse(groups=groups)
     if call.version >= FIRST_WITH_GROUP_ERROR:
         return OffsetFetchResponse(error_code=error.code)
-    topics = yield from refused_nested(
-        request.topics or (),
-        lambda topic: topic.partition_indexes,
-        lambda partition: _as_single(_no_position(partition, error.code)),
-        lambda topic, answers: OffsetFetchResponseTopic(name=topic.name, partitions=answers),
-    )
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[_as_single(_no_position(partition, error.code)) for partition in topic.partition_indexes],
+        )
+        for topic in request.topics or ()
+    ]
     return OffsetFetchResponse(topics=topics)
 
 
@@ -444,15 +440,19 @@ def refuse_offset_delete(call: Call[OffsetDeleteRequest], error: BrokerError) ->
     return OffsetDeleteResponse(error_code=error.code)
 
 
-@refused_in_slices
-def refuse_offset_commit(call: Call[OffsetCommitRequest], error: BrokerError) -> Steps[OffsetCommitResponse]:
+def refuse_offset_commit(call: Call[OffsetCommitRequest], error: BrokerError) -> OffsetCommitResponse:
     """The same error for every partition."""
-    topics = yield from refused_nested(
-        call.request.topics,
-        lambda topic: topic.partitions,
-        lambda p: OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code),
-        lambda topic, answers: OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers),
-    )
+    topics = [
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
+                for p in topic.partitions
+            ],
+        )
+        for topic in call.request.topics
+    ]
     return OffsetCommitResponse(topics=topics)
 
 

@@ -20,14 +20,14 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from barnabas.broker.api.call import Call, Pending, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Answer, Call, Computed, Pending, Table
 from barnabas.broker.coordinator.groups.effects import JoinCall
 from barnabas.broker.coordinator.groups.views import describe_classic
 from barnabas.broker.coordinator.groups.views import list_groups as listed_groups
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.broker.handlers.offset_parts import delete_group_in_parts, write_to_the_end
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
@@ -56,19 +56,20 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from barnabas.work import Steps, Work, distinct_in_slices
+from barnabas.work import Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
     from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.image.image import PartitionImage
+    from barnabas.broker.image.image import MetadataImage, PartitionImage
     from barnabas.broker.scheduling.reactor import Reactor
     from barnabas.broker.scheduling.slices import Slices
 
 STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}  # by key type; 2, share groups, is not served
 RESOURCE_TYPES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID}  # of coordinators, by key type
+LOOKED_AT = 1_000  # keys of FindCoordinator, before the answer
 FILTERS_A_YIELD = 64  # states and types in a ListGroups request
 LEAVING_AT_ONCE = 1_000  # members of one LeaveGroup: 2 ms
 
@@ -88,76 +89,69 @@ class Needs(Protocol):
 # -- FindCoordinator ---------------------------------------------------------------------------------------------------
 
 
-def find_coordinator(needs: Needs, call: Call[FindCoordinatorRequest]) -> Work:
+def find_coordinator(needs: Needs, call: Call[FindCoordinatorRequest]) -> Answer:
     """Returns the brokers that coordinate groups or transactional ids."""
     topic = STATE_TOPICS.get(call.request.key_type)
     if topic is None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"key type {call.request.key_type} is not served")
-    if not call.access.unrestricted and not (yield from _any_described(call)):
-        response = yield from _coordinators(needs, call, topic)  # refuses them all
-        return response
-    if needs.current_image.image.partition_count(topic):
-        if not needs.alone:
-            leaders = yield from _leaders(needs, call, topic)
-            if needs.awaited_leaders.may_be_missing(leaders):
-                return needs.awaited_leaders.pending(leaders, lambda: _coordinators(needs, call, topic))
-        response = yield from _coordinators(needs, call, topic)
-        return response
+    described = AllowedNames(call.access, AclOperation.DESCRIBE, RESOURCE_TYPES[call.request.key_type])
+    first_keys = _keys(call)[:LOOKED_AT]
+    image = needs.current_image.image
+    if not image.partition_count(topic):
+        if any(key in described for key in first_keys):
+            return _created(needs, call, topic, described)
+    elif not needs.alone:
+        partitions = [_state_partition(image, topic, key) for key in first_keys]
+        leaders = {each.leader for each in partitions if each is not None}
+        if needs.awaited_leaders.may_be_missing(leaders):
+            return needs.awaited_leaders.pending(leaders, lambda: _coordinators(needs, call, topic, described))
+    return _coordinators(needs, call, topic, described)
+
+
+def _created(
+    needs: Needs, call: Call[FindCoordinatorRequest], topic: str, described: AllowedNames
+) -> Pending[FindCoordinatorResponse]:
+    """The answer once the state topic is there: it is created only for clients that may describe one of the keys."""
     pending: Pending[FindCoordinatorResponse] = Pending(blocks=True)
 
     def created(error: BrokerError | None) -> None:
         if error is not None:
             refusal = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-            pending.resolve(_refuse_find(call, refusal))
+            pending.resolve(Computed(call, lambda _access: _refuse_find(call, refusal)))
         else:
-            pending.resolve(_coordinators(needs, call, topic))
+            pending.resolve(_coordinators(needs, call, topic, described))
 
     needs.controller.ensure_topic(topic, created)
     return pending
 
 
-def _described_keys(call: Call[FindCoordinatorRequest]) -> AllowedNames:
-    return AllowedNames(call.access, AclOperation.DESCRIBE, RESOURCE_TYPES[call.request.key_type])
+def _keys(call: Call[FindCoordinatorRequest]) -> list[str]:
+    return call.request.coordinator_keys if call.version >= 4 else [call.request.key]
 
 
-def _any_described(call: Call[FindCoordinatorRequest]) -> Steps[bool]:
-    """Returns whether the client may describe one of the keys: a state topic is created only for such clients."""
-    described = _described_keys(call)
-    for key in call.request.coordinator_keys if call.version >= 4 else (call.request.key,):
-        if key in described:
-            return True
-        yield 1
-    return False
+def _coordinators(needs: Needs, call: Call[FindCoordinatorRequest], topic: str, described: AllowedNames) -> Computed:
+    return Computed(call, partial(_found, call, needs.current_image.image, topic, described))
 
 
-def _leaders(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) -> Work:
-    """Returns the broker ids of the requested coordinators."""
-    leaders: set[int] = set()
-    for key in call.request.coordinator_keys if call.version >= 4 else (call.request.key,):
-        image = _state_partition(needs, topic, key)
-        if image is not None:
-            leaders.add(image.leader)
-        yield 1
-    return leaders
-
-
-def _coordinators(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) -> Work:
+def _found(
+    call: Call[FindCoordinatorRequest], image: MetadataImage, topic: str, described: AllowedNames, access: Access
+) -> FindCoordinatorResponse:
     """Returns the answer."""
     request = call.request
-    described = _described_keys(call)
+    described.ask(access)
+    refusal = refusal_of(RESOURCE_TYPES[request.key_type])
     if call.version >= 4:
-        coordinators = []
-        for key in (yield from distinct_in_slices(request.coordinator_keys)):
-            if key in described:
-                coordinators.append(_coordinator(needs, topic, key, call.listener))
-            else:
-                refusal = refusal_of(RESOURCE_TYPES[request.key_type])
-                coordinators.append(_no_coordinator(key, BrokerError(refusal.code, "")))  # no message, as in Kafka
-            yield 1
-        return FindCoordinatorResponse(coordinators=coordinators)
+        return FindCoordinatorResponse(
+            coordinators=[
+                _coordinator(image, topic, key, call.listener)
+                if key in described
+                else _no_coordinator(key, BrokerError(refusal.code, ""))  # no message, as in Kafka
+                for key in dict.fromkeys(request.coordinator_keys)
+            ]
+        )
     if request.key not in described:
-        raise refusal_of(RESOURCE_TYPES[request.key_type])
-    found = _coordinator(needs, topic, request.key, call.listener)
+        raise refusal
+    found = _coordinator(image, topic, request.key, call.listener)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message or ErrorCode(found.error_code).name,  # "NONE" too, as in Kafka
@@ -167,9 +161,9 @@ def _coordinators(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) 
     )
 
 
-def _coordinator(needs: Needs, topic: str, key: str, listener: str) -> Coordinator:
-    image = _state_partition(needs, topic, key)
-    broker = None if image is None else needs.current_image.image.brokers.get(image.leader)
+def _coordinator(image: MetadataImage, topic: str, key: str, listener: str) -> Coordinator:
+    partition = _state_partition(image, topic, key)
+    broker = None if partition is None else image.brokers.get(partition.leader)
     address = None if broker is None else broker.endpoint(listener)
     # A broker that shuts down coordinates until its partitions have moved.
     if broker is not None and address is not None and not broker.fenced:
@@ -177,20 +171,19 @@ def _coordinator(needs: Needs, topic: str, key: str, listener: str) -> Coordinat
     return _no_coordinator(key, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
-def _state_partition(needs: Needs, topic: str, key: str) -> PartitionImage | None:
+def _state_partition(image: MetadataImage, topic: str, key: str) -> PartitionImage | None:
     """The partition that stores the state of a group or transactional id; None if the topic was deleted."""
-    partition_count = needs.current_image.image.partition_count(topic)
-    return needs.current_image.image.partition(topic, partition_for(key, partition_count)) if partition_count else None
+    partition_count = image.partition_count(topic)
+    return image.partition(topic, partition_for(key, partition_count)) if partition_count else None
 
 
 def _no_coordinator(key: str, error: BrokerError) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
 
 
-@refused_in_slices
-def _refuse_find(call: Call[FindCoordinatorRequest], error: BrokerError) -> Steps[FindCoordinatorResponse]:
+def _refuse_find(call: Call[FindCoordinatorRequest], error: BrokerError) -> FindCoordinatorResponse:
     if call.version >= 4:
-        found = yield from refused_each(call.request.coordinator_keys, lambda key: _no_coordinator(key, error))
+        found = [_no_coordinator(key, error) for key in call.request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
     return FindCoordinatorResponse(error_code=error.code, error_message=error.message, node_id=-1, port=-1)
 
@@ -456,16 +449,14 @@ def _refuse_list(call: Call[ListGroupsRequest], error: BrokerError) -> ListGroup
     return ListGroupsResponse(error_code=error.code)
 
 
-@refused_in_slices
-def _refuse_describe(call: Call[DescribeGroupsRequest], error: BrokerError) -> Steps[DescribeGroupsResponse]:
-    groups = yield from refused_each(call.request.groups, lambda group_id: _not_described(call, group_id, error))
+def _refuse_describe(call: Call[DescribeGroupsRequest], error: BrokerError) -> DescribeGroupsResponse:
+    groups = [_not_described(call, group_id, error) for group_id in call.request.groups]
     return DescribeGroupsResponse(groups=groups)
 
 
-@refused_in_slices
-def _refuse_delete(call: Call[DeleteGroupsRequest], error: BrokerError) -> Steps[DeleteGroupsResponse]:
+def _refuse_delete(call: Call[DeleteGroupsRequest], error: BrokerError) -> DeleteGroupsResponse:
     refused = partial(DeletableGroupResult, error_code=error.code)
-    results = yield from refused_each(call.request.groups_names, lambda name: refused(group_id=name))
+    results = [refused(group_id=name) for name in call.request.groups_names]
     return DeleteGroupsResponse(results=results)
 
 

@@ -16,15 +16,17 @@ Kafka lists.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from heapq import heapify, heappop
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from barnabas.broker.api.call import Call, Pending, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import ELEMENTS_AT_ONCE, Answer, Call, Computed, Pending, Table
 from barnabas.broker.controller.features import is_served
 from barnabas.broker.handlers import describe_cluster
 from barnabas.broker.handlers.describe_cluster import NOT_ASKED, cluster_operations, named_controller
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.image.image import NO_LEADER
 from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
@@ -51,14 +53,13 @@ from barnabas.protocol.messages.metadata import (
     SupportedFeatureKey,
 )
 from barnabas.protocol.registry import API_VERSIONS_KEY
-from barnabas.work import Steps, Work, sorted_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
     from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
     from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.image.image import PartitionImage, TopicImage
+    from barnabas.broker.image.image import MetadataImage, PartitionImage, TopicImage
     from barnabas.broker.image.listing import BrokerListing
     from barnabas.broker.quorum.quorum import Quorum
     from barnabas.broker.telemetry.clients import ClientTelemetry
@@ -66,6 +67,9 @@ if TYPE_CHECKING:
 log = logger("kafka.request.logger")
 
 NO_ID: Final = bytes(16)
+CREATED_AT_ONCE: Final = (
+    1_000  # topics of a request that it may create; the next request of the client creates the others
+)
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -134,7 +138,7 @@ def unsupported_api_versions(served: tuple[int, int]) -> ApiVersionsResponse:
 # -- Metadata ----------------------------------------------------------------------------------------------------------
 
 
-def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
+def metadata(needs: Needs, call: Call[MetadataRequest]) -> Answer:
     """Lists brokers and the requested topics; a topic that is named twice is answered once, as in Kafka."""
     request = call.request
     if call.version < 12 and any(topic.topic_id != NO_ID or topic.name is None for topic in request.topics or ()):
@@ -142,7 +146,8 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
     creates = request.allow_auto_topic_creation and needs.config.get_bool("auto.create.topics.enable")
     open_names: dict[str, None] = {}
     seen = _Seen(call)
-    for topic in (request.topics or ()) if creates else ():
+    asked = (request.topics or [])[:CREATED_AT_ONCE]
+    for topic in asked if creates else ():
         name = topic.name
         if (
             name is not None
@@ -152,14 +157,12 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
             and _is_topic_name(name)
         ):
             open_names[name] = None
-        yield 1
     if not open_names:
-        if request.topics and not needs.alone:
-            leaders = yield from _leaders(needs, request, seen)
+        if asked and not needs.alone:
+            leaders = _leaders(needs, asked, seen)
             if needs.awaited_leaders.may_be_missing(leaders):
-                return needs.awaited_leaders.pending(leaders, lambda: _metadata(needs, call, seen))
-        response = yield from _metadata(needs, call, seen)
-        return response
+                return needs.awaited_leaders.pending(leaders, lambda: _answer(needs, call, seen))
+        return _answer(needs, call, seen)
     pending: Pending[MetadataResponse] = Pending(blocks=True)
 
     def created(name: str, error: BrokerError | None) -> None:
@@ -167,11 +170,10 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
         if error is not None:
             log.info("Topic that a client asked for cannot be created: topic=%s error=%s", name, error)
         if not open_names:
-            pending.resolve(_metadata(needs, call, seen))
+            pending.resolve(_answer(needs, call, seen))
 
     for name in list(open_names):
         needs.controller.ensure_topic(name, partial(created, name), access=call.access)
-        yield 1
     return pending
 
 
@@ -196,6 +198,10 @@ class _Seen:
         )
         self.refused: dict[str, None] = {}
 
+    def ask(self, access: Access) -> None:
+        """Asks another access from now on."""
+        self.described.ask(access)
+
     def may_create(self, name: str) -> bool:
         """Whether the client may create a missing topic."""
         if self.described.all:
@@ -210,57 +216,90 @@ class _Seen:
         return False
 
 
-def _leaders(needs: Needs, request: MetadataRequest, seen: _Seen) -> Work:
+def _found(image: MetadataImage, asked: MetadataRequestTopic) -> TopicImage | None:
+    return image.topic_by_id(asked.topic_id) if asked.topic_id != NO_ID else image.topic(asked.name or "")
+
+
+def _leaders(needs: Needs, asked: list[MetadataRequestTopic], seen: _Seen) -> set[int]:
     """Returns the ids of the brokers that lead partitions of the requested topics."""
-    leaders: set[int] = set()
-    for asked in request.topics or ():
-        by_id = asked.topic_id != NO_ID
-        topic = (
-            needs.current_image.image.topic_by_id(asked.topic_id)
-            if by_id
-            else needs.current_image.image.topic(asked.name or "")
-        )
-        for partition in topic.partitions if topic is not None and topic.name in seen.described else ():
-            leaders.add(partition.leader)
-            yield 1
-        yield 1
-    return leaders
+    found = [_found(needs.current_image.image, topic) for topic in asked]
+    return {
+        partition.leader
+        for topic in found
+        if topic is not None and topic.name in seen.described
+        for partition in topic.partitions
+    }
 
 
-def _metadata(needs: Needs, call: Call[MetadataRequest], seen: _Seen) -> Work:
+class _Brokers(NamedTuple):
+    """Brokers as of one answer."""
+
+    alive: set[int]
+    present: set[int]  # those whose connections to this node have not just ended
+    listed: list[MetadataResponseBroker]
+    controller_id: int
+    cluster_id: str
+
+
+def _answer(needs: Needs, call: Call[MetadataRequest], seen: _Seen) -> Computed:
+    image, asked = needs.current_image.image, call.request.topics
+    alive = {broker.broker_id for broker, _ in needs.listing.live(call.listener)}
+    present = alive - needs.awaited_leaders.missing()
+    brokers = _Brokers(
+        alive,
+        present,
+        [
+            MetadataResponseBroker(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
+            for broker, address in needs.listing.listed(call.listener)
+        ],
+        named_controller(needs, present),
+        needs.cluster_id,
+    )
+    everything = asked is None or (call.version == 0 and not asked)
+    topics = image.topics_by_name.values() if everything else (_found(image, each) for each in asked or ())
+    return Computed(call, partial(_metadata, call, image, brokers, seen), visited(topics))
+
+
+def visited(topics: Iterable[TopicImage | None]) -> int:
+    """The number of topics and partitions; those of the first ELEMENTS_AT_ONCE topics, because more are many anyway."""
+    return sum(
+        1 + (len(topic.partitions) if topic is not None else 0) for topic in islice(topics, ELEMENTS_AT_ONCE + 1)
+    )
+
+
+def _metadata(
+    call: Call[MetadataRequest], image: MetadataImage, brokers: _Brokers, seen: _Seen, access: Access
+) -> MetadataResponse:
     request = call.request
-    image = needs.current_image.image
+    seen.ask(access)
     described = seen.described
+    alive, present = brokers.alive, brokers.present
 
     def operations(name: str) -> int:
         asked = request.include_topic_authorized_operations
-        return call.access.operations(AclResourceType.TOPIC, name) if asked else NOT_ASKED
+        return access.operations(AclResourceType.TOPIC, name) if asked else NOT_ASKED
 
-    alive = {broker.broker_id for broker, _ in needs.listing.live(call.listener)}
-    present = alive - needs.awaited_leaders.missing()
     topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
         for topic in image.topics_by_name.values():
             if topic.name in described:
-                topics.append((yield from _topic(topic, alive, present, operations(topic.name), call.version)))
-            yield 1
+                topics.append(_topic(topic, alive, present, operations(topic.name), call.version))
     else:
         answered: set[str | bytes] = set()
         for asked in request.topics:
-            yield 1
             by_id = asked.topic_id != NO_ID
             key = asked.topic_id if by_id else asked.name or ""
             if key in answered:
                 continue
             answered.add(key)
-            found = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name or "")
+            found = _found(image, asked)
             if not described.all and (found is not None or not by_id):
                 topic_name = found.name if found is not None else asked.name or ""
                 if topic_name not in described:
                     topics.append(_hidden(asked, by_id))
                     continue
             if found is not None:
-                topics.append((yield from _topic(found, alive, present, operations(found.name), call.version)))
+                topics.append(_topic(found, alive, present, operations(found.name), call.version))
                 continue
             if by_id:
                 topics.append(
@@ -273,15 +312,12 @@ def _metadata(needs: Needs, call: Call[MetadataRequest], seen: _Seen) -> Work:
                 continue
             topics.append(_missing(asked.name or "", seen, operations))
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
-            for broker, address in needs.listing.listed(call.listener)
-        ],
-        cluster_id=needs.cluster_id,
-        controller_id=named_controller(needs, present),
+        brokers=brokers.listed,
+        cluster_id=brokers.cluster_id,
+        controller_id=brokers.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            cluster_operations(call.access) if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(access) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
@@ -307,13 +343,12 @@ def _hidden(asked: MetadataRequestTopic, by_id: bool) -> MetadataResponseTopic:
     )
 
 
-def _topic(topic: TopicImage, alive: set[int], present: set[int], operations: int, version: int) -> Work:
+def _topic(
+    topic: TopicImage, alive: set[int], present: set[int], operations: int, version: int
+) -> MetadataResponseTopic:
     """Returns a topic in the form of Metadata."""
     described = _partition_v0 if version == 0 else _partition
-    partitions: list[MetadataResponsePartition] = []
-    for number, partition in enumerate(topic.partitions):
-        partitions.append(described(number, partition, alive, present))
-        yield 1
+    partitions = [described(number, partition, alive, present) for number, partition in enumerate(topic.partitions)]
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -355,22 +390,31 @@ def _is_topic_name(name: str) -> bool:
 # -- DescribeTopicPartitions -------------------------------------------------------------------------------------------
 
 
-def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRequest]) -> Work:
+def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRequest]) -> Computed:
     """Topics by name, in pages of partitions (KIP-966)."""
     request = call.request
     image = needs.current_image.image
     limit = max(min(request.response_partition_limit, needs.config.get_int("max.request.partition.size.limit")), 1)
-    cursor = request.cursor
-    if cursor is not None and cursor.partition_index < 0:
+    if request.cursor is not None and request.cursor.partition_index < 0:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
-    names = yield from sorted_in_slices([topic.name for topic in request.topics] or list(image.topics_by_name))
-    response = DescribeTopicPartitionsResponse()
-    operations = call.access.operations
-    described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
-    hidden: list[DescribeTopicPartitionsResponseTopic] = []
     alive = {broker.broker_id for broker, _ in needs.listing.live(call.listener)}
-    for name in names:
-        yield 1
+    named = (image.topic(topic.name) for topic in request.topics)
+    elements = visited(named if request.topics else image.topics_by_name.values())
+    return Computed(call, partial(_describe_topic_partitions, call, image, limit, alive), elements)
+
+
+def _describe_topic_partitions(
+    call: Call[DescribeTopicPartitionsRequest], image: MetadataImage, limit: int, alive: set[int], access: Access
+) -> DescribeTopicPartitionsResponse:
+    request, cursor = call.request, call.request.cursor
+    names = list({topic.name for topic in request.topics} or image.topics_by_name)
+    heapify(names)  # `sorted` would hold the interpreter's lock for 50 ms
+    response = DescribeTopicPartitionsResponse()
+    operations = access.operations
+    described = AllowedNames(access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+    hidden: list[DescribeTopicPartitionsResponseTopic] = []
+    while names:
+        name = heappop(names)
         if cursor is not None and name < cursor.topic_name:
             continue
         if name not in described:
@@ -394,7 +438,6 @@ def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRe
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         page = list(enumerate(topic.partitions))[first : first + limit]
         limit -= len(page)
-        yield len(page)
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(
                 name=name,
@@ -431,23 +474,20 @@ def _refuse_api_versions(call: Call[ApiVersionsRequest], error: BrokerError) -> 
     return ApiVersionsResponse(error_code=error.code)
 
 
-@refused_in_slices
-def _refuse_metadata(call: Call[MetadataRequest], error: BrokerError) -> Steps[MetadataResponse]:
-    topics = yield from refused_each(
-        call.request.topics or (),
-        lambda topic: MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id),
-    )
+def _refuse_metadata(call: Call[MetadataRequest], error: BrokerError) -> MetadataResponse:
+    topics = [
+        MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id)
+        for topic in call.request.topics or ()
+    ]
     return MetadataResponse(error_code=error.code, topics=topics)
 
 
-@refused_in_slices
 def _refuse_topic_partitions(
     call: Call[DescribeTopicPartitionsRequest], error: BrokerError
-) -> Steps[DescribeTopicPartitionsResponse]:
-    topics = yield from refused_each(
-        call.request.topics,
-        lambda topic: DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name),
-    )
+) -> DescribeTopicPartitionsResponse:
+    topics = [
+        DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name) for topic in call.request.topics
+    ]
     return DescribeTopicPartitionsResponse(topics=topics)
 
 

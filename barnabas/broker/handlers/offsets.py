@@ -18,7 +18,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Table
-from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
@@ -148,27 +147,30 @@ def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-@refused_in_slices
-def refuse_list_offsets(call: Call[ListOffsetsRequest], error: BrokerError) -> Steps[ListOffsetsResponse]:
+def refuse_list_offsets(call: Call[ListOffsetsRequest], error: BrokerError) -> ListOffsetsResponse:
     """The same error for every partition."""
-    topics = yield from refused_nested(
-        call.request.topics,
-        lambda topic: topic.partitions,
-        lambda one: ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error.code),
-        lambda topic, answers: ListOffsetsTopicResponse(name=topic.name, partitions=answers),
-    )
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error.code)
+                for one in topic.partitions
+            ],
+        )
+        for topic in call.request.topics
+    ]
     return ListOffsetsResponse(topics=topics)
 
 
-@refused_in_slices
-def refuse_epochs(call: Call[OffsetForLeaderEpochRequest], error: BrokerError) -> Steps[OffsetForLeaderEpochResponse]:
+def refuse_epochs(call: Call[OffsetForLeaderEpochRequest], error: BrokerError) -> OffsetForLeaderEpochResponse:
     """The same error for every partition."""
-    topics = yield from refused_nested(
-        call.request.topics,
-        lambda topic: topic.partitions,
-        lambda one: EpochEndOffset(partition=one.partition, error_code=error.code),
-        lambda topic, answers: OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers),
-    )
+    topics = [
+        OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=[EpochEndOffset(partition=one.partition, error_code=error.code) for one in topic.partitions],
+        )
+        for topic in call.request.topics
+    ]
     return OffsetForLeaderEpochResponse(topics=topics)
 
 

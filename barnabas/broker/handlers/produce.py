@@ -21,7 +21,6 @@ from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, PartitionBatch
 from barnabas.broker.handlers.produce_transactions import guarded, verification_error
-from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.scheduling.slices import FREE_COST, in_thread
 from barnabas.broker.security.permissions import AllowedNames
@@ -54,7 +53,7 @@ from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import AppendInfo
 from barnabas.storage.replay import note_refused
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_size
-from barnabas.work import Steps, Work
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
@@ -103,7 +102,7 @@ def produce(needs: Needs, call: Call[ProduceRequest]) -> ProduceResponse | Pendi
     """Appends the batches of a request; see the module's docstring."""
     request = call.request
     if not -1 <= request.acks <= 1:
-        return refuse(call, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
+        raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS)
     topics = request.topic_data
     work = _Produce(needs, call)
     at_once = OPENED_PER_TURN if needs.replicas.opening else BATCHES_PER_TURN
@@ -133,26 +132,21 @@ def _prepare_in_slices(work: _Produce, topics: list[TopicProduceData]) -> Work:
     return work.begin()
 
 
-def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | Work | None:
-    """The same error for every partition; for acks=0 no answer, and the connection closes."""
-    if call.request.acks == 0:
-        call.connection.close(f"Produce with acks=0 failed: {error}")
-        return None
-    return _refuse_each(call, error)
-
-
-@refused_in_slices
-def _refuse_each(call: Call[ProduceRequest], error: BrokerError) -> Steps[ProduceResponse]:
-    responses = yield from refused_nested(
-        call.request.topic_data,
-        lambda topic: topic.partition_data,
-        lambda data: PartitionProduceResponse(
-            index=data.index, error_code=error.code, base_offset=-1, error_message=error.message
-        ),
-        lambda topic, answers: TopicProduceResponse(
-            name=topic.name, topic_id=topic.topic_id, partition_responses=answers
-        ),
-    )
+def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse:
+    """The same error for every partition."""
+    responses = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[
+                PartitionProduceResponse(
+                    index=data.index, error_code=error.code, base_offset=-1, error_message=error.message
+                )
+                for data in topic.partition_data
+            ],
+        )
+        for topic in call.request.topic_data
+    ]
     return ProduceResponse(responses=responses)
 
 
@@ -278,7 +272,7 @@ class _Produce:
         if not self.transactional:
             return self.run()
         if not self._may_use_transaction():
-            return refuse(self.call, BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         unverified = guarded(self.transactional, self.call.version >= 12)
         if unverified:
             if self.needs.config.get_bool("transaction.partition.verification.enable"):
@@ -449,7 +443,8 @@ class _Produce:
                 raise
             except Exception:  # a bug of ours: the connection must not stay blocked
                 log.exception("Produce request failed: host=%s", self.call.client_host)
-                answer = refuse(self.call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+                self.call.connection.close("internal error")
+                return
             if not isinstance(answer, Pending):
                 pending.resolve(answer)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Table
-from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.image.topic_names import validate_topic_name
 from barnabas.broker.security.permissions import AllowedNames, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
@@ -88,19 +87,20 @@ def _partition(
     return result
 
 
-@refused_in_slices
-def refuse_describe_producers(
-    call: Call[DescribeProducersRequest], error: BrokerError
-) -> Steps[DescribeProducersResponse]:
+def refuse_describe_producers(call: Call[DescribeProducersRequest], error: BrokerError) -> DescribeProducersResponse:
     """One error for every partition that was asked for."""
-    topics = yield from refused_nested(
-        call.request.topics,
-        lambda topic: topic.partition_indexes,
-        lambda number: DescribeProducersPartitionResult(
-            partition_index=number, error_code=error.code, error_message=error.message
-        ),
-        lambda topic, answers: DescribeProducersTopicResult(name=topic.name, partitions=answers),
-    )
+    topics = [
+        DescribeProducersTopicResult(
+            name=topic.name,
+            partitions=[
+                DescribeProducersPartitionResult(
+                    partition_index=number, error_code=error.code, error_message=error.message
+                )
+                for number in topic.partition_indexes
+            ],
+        )
+        for topic in call.request.topics
+    ]
     return DescribeProducersResponse(topics=topics)
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.api.call import Answer, Call, Table
 from barnabas.broker.controller.quotas import CLIENT_ID_ENTITY, IP_ENTITY, USER_ENTITY
 from barnabas.broker.handlers.admin import answered_later
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.image.image import QuotaEntity
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -30,7 +29,7 @@ from barnabas.protocol.messages.quotas import (
     QuotaComponent,
     QuotaValue,
 )
-from barnabas.work import Steps, Work
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
@@ -127,13 +126,12 @@ def _refuse_describe(call: Call[DescribeClientQuotasRequest], error: BrokerError
     return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
 
 
-@refused_in_slices
-def refuse_alter_quotas(call: Call[AlterClientQuotasRequest], error: BrokerError) -> Steps[AlterClientQuotasResponse]:
+def refuse_alter_quotas(call: Call[AlterClientQuotasRequest], error: BrokerError) -> AlterClientQuotasResponse:
     """The answer with one error for each entity of the request."""
-    entries = yield from refused_each(
-        call.request.entries,
-        lambda entry: AlteredQuota(error_code=error.code, error_message=error.message, entity=entry.entity),
-    )
+    entries = [
+        AlteredQuota(error_code=error.code, error_message=error.message, entity=entry.entity)
+        for entry in call.request.entries
+    ]
     return AlterClientQuotasResponse(entries=entries)
 
 

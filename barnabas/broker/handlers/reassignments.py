@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Pending, Table
 from barnabas.broker.handlers.admin import answered_in_time, answered_later
-from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -25,7 +24,6 @@ from barnabas.protocol.messages.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from barnabas.work import Steps
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
@@ -62,18 +60,21 @@ def _refuse_list(
     return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
 
 
-@refused_in_slices
 def _refuse_reassign(
     call: Call[AlterPartitionReassignmentsRequest], error: BrokerError
-) -> Steps[AlterPartitionReassignmentsResponse]:
-    responses = yield from refused_nested(
-        call.request.topics,
-        lambda topic: topic.partitions,
-        lambda partition: ReassignablePartitionResponse(
-            partition_index=partition.partition_index, error_code=error.code, error_message=error.message
-        ),
-        lambda topic, answers: ReassignableTopicResponse(name=topic.name, partitions=answers),
-    )
+) -> AlterPartitionReassignmentsResponse:
+    responses = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(
+                    partition_index=partition.partition_index, error_code=error.code, error_message=error.message
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in call.request.topics
+    ]
     return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, responses=responses)
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.api.call import Answer, Call, Table
 from barnabas.broker.controller.acls import name_in_error
 from barnabas.broker.handlers.admin import answered_later
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
@@ -28,7 +27,7 @@ from barnabas.protocol.messages.scram_users import (
     DescribeUserScramCredentialsResponse,
     UserCredentialInfo,
 )
-from barnabas.work import Steps, Work, distinct_in_slices
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
@@ -110,15 +109,12 @@ def _refuse_describe(
     return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=error.message, results=results)
 
 
-@refused_in_slices
 def _refuse_alter(
     call: Call[AlterUserScramCredentialsRequest], error: BrokerError
-) -> Steps[AlterUserScramCredentialsResponse]:
+) -> AlterUserScramCredentialsResponse:
     deleted, upserted = (each.name for each in call.request.deletions), (each.name for each in call.request.upsertions)
-    names = yield from distinct_in_slices(chain(deleted, upserted))
-    results = yield from refused_each(
-        names, lambda name: AlteredScramUser(user=name, error_code=error.code, error_message=error.message)
-    )
+    names = dict.fromkeys(chain(deleted, upserted))
+    results = [AlteredScramUser(user=name, error_code=error.code, error_message=error.message) for name in names]
     return AlterUserScramCredentialsResponse(results=results)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Table
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.patterns import compile_pattern
 from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
@@ -122,14 +121,11 @@ def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> Work
     return response
 
 
-@refused_in_slices
-def _refuse_describe(
-    call: Call[DescribeTransactionsRequest], error: BrokerError
-) -> Steps[DescribeTransactionsResponse]:
-    states = yield from refused_each(
-        call.request.transactional_ids,
-        lambda name: DescribeTransactionsTransactionState(error_code=error.code, transactional_id=name),
-    )
+def _refuse_describe(call: Call[DescribeTransactionsRequest], error: BrokerError) -> DescribeTransactionsResponse:
+    states = [
+        DescribeTransactionsTransactionState(error_code=error.code, transactional_id=name)
+        for name in call.request.transactional_ids
+    ]
     return DescribeTransactionsResponse(transaction_states=states)
 
 

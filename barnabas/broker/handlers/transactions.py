@@ -34,7 +34,6 @@ from barnabas.broker.coordinator.transactions.state import (
 )
 from barnabas.broker.handlers import producers, transaction_listing, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
-from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.scheduling.slices import begun
 from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
@@ -62,7 +61,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.schema import Message
 from barnabas.storage.checkpoints import TopicPartition
-from barnabas.work import Steps, Work
+from barnabas.work import Steps, Work, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
@@ -397,27 +396,27 @@ def _refuse_add_offsets(call: Call[AddOffsetsToTxnRequest], error: BrokerError) 
     return AddOffsetsToTxnResponse(error_code=_code(call, error))
 
 
-def _refuse_add_partitions(
-    call: Call[AddPartitionsToTxnRequest], error: BrokerError
-) -> AddPartitionsToTxnResponse | Work:
+def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], error: BrokerError) -> AddPartitionsToTxnResponse:
     code = _code(call, error)
     if call.version >= 4:
         return AddPartitionsToTxnResponse(error_code=code)
-    return begun(_single_result(_results(call.request.v3_and_below_topics, lambda _key: code)))
+    return finished(_single_result(_results(call.request.v3_and_below_topics, lambda _key: code)))
 
 
-@refused_in_slices
-def _refuse_markers(call: Call[WriteTxnMarkersRequest], error: BrokerError) -> Steps[WriteTxnMarkersResponse]:
+def _refuse_markers(call: Call[WriteTxnMarkersRequest], error: BrokerError) -> WriteTxnMarkersResponse:
     code = _code(call, error)
     markers = []
     for marker in call.request.markers:
-        yield 1
-        topics = yield from refused_nested(
-            marker.topics,
-            lambda topic: topic.partition_indexes,
-            lambda partition: WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code),
-            lambda topic, answers: WritableTxnMarkerTopicResult(name=topic.name, partitions=answers),
-        )
+        topics = [
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in marker.topics
+        ]
         markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
     return WriteTxnMarkersResponse(markers=markers)
 

@@ -22,7 +22,6 @@ from barnabas.broker.coordinator.host.decision import ProducerStamp
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts
-from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.scheduling.slices import WorkResult, advance
 from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
@@ -34,7 +33,7 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from barnabas.work import Steps, Work
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
@@ -184,15 +183,18 @@ def _failed(done: Done[None]) -> Callable[[BaseException], None]:
     return failed
 
 
-@refused_in_slices
-def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> Steps[TxnOffsetCommitResponse]:
+def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> TxnOffsetCommitResponse:
     """The answer that carries one error for the whole request."""
-    topics = yield from refused_nested(
-        call.request.topics,
-        lambda topic: topic.partitions,
-        lambda p: TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code),
-        lambda topic, answers: TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers),
-    )
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
+                for p in topic.partitions
+            ],
+        )
+        for topic in call.request.topics
+    ]
     return TxnOffsetCommitResponse(topics=topics)
 
 

@@ -124,7 +124,7 @@ class EndOffsets:
             return
         self._unanswered += 1
         peer = self._peers.to(address.host, address.port, PURPOSE, node_id=leader_id)
-        peer.send(request, partial(self._on_answer, request), timeout_ms=ANSWER_MS, in_slices=True)
+        peer.send(request, partial(self._on_answer, request), timeout_ms=ANSWER_MS, long=True)
 
     def _on_answer(self, request: ListOffsetsRequest, answer: object) -> None:
         if isinstance(answer, ListOffsetsResponse):

@@ -53,7 +53,7 @@ class _Queued(NamedTuple):
     done: OnResponse
     deadline_ms: int
     version_max: int
-    in_slices: bool
+    long: bool
 
 
 class Logins(Protocol):
@@ -158,7 +158,7 @@ class Peer:
         *,
         timeout_ms: int,
         version_max: int | None = None,
-        in_slices: bool = False,
+        long: bool = False,
     ) -> None:
         """Sends a request, connecting first if needed.
 
@@ -166,13 +166,13 @@ class Peer:
             done: called once, not from within this call, with the response or a PeerError.
             timeout_ms: from now until the whole response is received; includes the time to connect.
             version_max: the highest version to use, if the caller needs a limit.
-            in_slices: the request or its answer may be long: a later request may then be sent before it.
+            long: whether the request or its answer may be long: a later request may then be sent before it.
         """
         state = self._exchange.state
         now_ms = self._now_ms()
         version_max = VERSION_MAX if version_max is None else version_max
         if state is ExchangeState.READY:
-            self._transmit(request, done, now_ms, timeout_ms, version_max, in_slices)
+            self._transmit(request, done, now_ms, timeout_ms, version_max, long)
         elif state is ExchangeState.CLOSED or self._reactor.scope.stopping:
             self._fail_soon(done, PeerError(PeerErrorKind.LOST, f"the connection to {self!r} is closed"))
         elif self._failed is not None and (pause_ms := self._retry_at_ms - now_ms) > 0:
@@ -182,7 +182,7 @@ class Peer:
             self._fail_soon(done, PeerError(PeerErrorKind.UNREACHABLE, text))
         else:
             deadline_ms = now_ms + timeout_ms
-            self._queue.append(_Queued(request, done, deadline_ms, version_max, in_slices))
+            self._queue.append(_Queued(request, done, deadline_ms, version_max, long))
             if state is ExchangeState.DISCONNECTED:
                 self._exchange.on_connecting()
                 socket = self._socket = FramedSocket(self, FrameReader(size_bytes_max=self._peers.frame_bytes_max))
@@ -190,7 +190,7 @@ class Peer:
             self._arm(deadline_ms)
 
     async def request(
-        self, request: Message, *, timeout_ms: int, version_max: int | None = None, in_slices: bool = False
+        self, request: Message, *, timeout_ms: int, version_max: int | None = None, long: bool = False
     ) -> Any:
         """Sends a request and waits for its response. A cancelled wait drops the response; the request may have its effect. Raises PeerError."""
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -199,7 +199,7 @@ class Peer:
             if not answer.done():
                 answer.set_result(outcome)
 
-        self.send(request, done, timeout_ms=timeout_ms, version_max=version_max, in_slices=in_slices)
+        self.send(request, done, timeout_ms=timeout_ms, version_max=version_max, long=long)
         outcome = await answer
         if isinstance(outcome, PeerError):
             raise outcome
@@ -338,20 +338,20 @@ class Peer:
         self._failed = None
         queue, self._queue = self._queue, deque()
         now_ms = self._now_ms()
-        for request, done, deadline_ms, version_max, in_slices in queue:
-            self._transmit(request, done, now_ms, deadline_ms - now_ms, version_max, in_slices)
+        for request, done, deadline_ms, version_max, long in queue:
+            self._transmit(request, done, now_ms, deadline_ms - now_ms, version_max, long)
 
     def _transmit(
-        self, request: Message, done: OnResponse, now_ms: int, timeout_ms: int, version_max: int, in_slices: bool
+        self, request: Message, done: OnResponse, now_ms: int, timeout_ms: int, version_max: int, long: bool
     ) -> None:
-        if in_slices and is_long(request):
-            work = self._exchange.encode_in_slices(request, version_max)
+        if long and is_long(request):
+            work = self._exchange.encode_long(request, version_max)
             send = partial(self._transmit_encoded, done, now_ms + timeout_ms)
             self._peers.slices.start(work, send, partial(self._not_encoded, done))
             return
         try:
             parts = self._exchange.send(
-                request, done, now_ms, timeout_ms=timeout_ms, version_max=version_max, in_slices=in_slices
+                request, done, now_ms, timeout_ms=timeout_ms, version_max=version_max, long=long
             )
         except (NoCommonVersion, LocalProtocolError) as error:
             self._fail_soon(done, PeerError(PeerErrorKind.UNSUPPORTED, f"{self!r}: {error}"))
@@ -373,6 +373,7 @@ class Peer:
         self._deliver(done, PeerError(kind, f"{self!r}: {error}"))
 
     def _decode_later(self, work: Steps[object], done: OnResponse) -> None:
+        """Decodes a long answer in the worker thread, then calls `done`."""
 
         def failed(error: BaseException) -> None:
             text = f"{self!r} does not answer as a Kafka broker: {error}"

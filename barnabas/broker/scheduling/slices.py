@@ -13,7 +13,7 @@ from barnabas.work import UNITS_PER_SLICE, Steps, Work
 
 log = logger("kafka.server")
 
-LARGE_REQUESTS_AT_ONCE: Final = 2  # decoded and not yet answered: each holds up to 100,000 elements, some 30 MB
+LARGE_REQUESTS_AT_ONCE: Final = 1  # decoded and not yet answered: each holds up to 100,000 elements, some 30 MB
 INSPECTIONS_AT_ONCE: Final = 1  # of a produced batch: takes up to two buffers of BATCH_BYTES_MAX
 SEARCHES_AT_ONCE: Final = 1  # in decompressed batches: takes up to DECOMPRESSED_BYTES_MAX
 LOADS_AT_ONCE: Final = 2  # of coordinator shards: the first ones serve before the last one begins

@@ -151,6 +151,13 @@ class Authorizer:
             self._drop_cached()
         self._image = image
 
+    def fixed(self) -> Authorizer:
+        """The authorizer as of now, with a cache of its own."""
+        found = Authorizer(self.settings, self.audit, self._loaded)
+        found.index = self.index
+        found._is_loaded = self._is_loaded
+        return found
+
     # --- questions --------------------------------------------------------------------------------------------------
 
     def access(self, principal: Principal, host: str) -> AuthorizedAccess:
@@ -232,6 +239,10 @@ class AuthorizedAccess:
         if found is None:
             found = self._by_api[api_key] = AuthorizedAccess(self._authorizer, self.principal, self.host, api_key)
         return found
+
+    def fixed(self) -> AuthorizedAccess:
+        """As of Access."""
+        return AuthorizedAccess(self._authorizer.fixed(), self.principal, self.host, self._api_key)
 
     def allows(
         self,

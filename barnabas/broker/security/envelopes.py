@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -9,20 +10,20 @@ from barnabas.broker.api.access import Access
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.api.request_header import skip_tags
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
-from barnabas.ports import Buffer
+from barnabas.protocol.exchange import is_long
 from barnabas.protocol.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.registry import API, request_header_version, response_header_version
 from barnabas.protocol.schema import (
     Message,
     codec,
-    decode_in_slices,
+    decode,
     decode_versioned,
     encode,
-    encode_in_slices,
+    encode_parts,
     encode_versioned,
 )
-from barnabas.work import Steps
+from barnabas.work import LONG_BYTES, Steps, in_worker
 
 # The APIs that a broker forwards, as in Kafka. A controller accepts no other request.
 FORWARDED: Final = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64, 80, 81})
@@ -48,7 +49,8 @@ def seal(request: Message, version: int, access: Access, client_id: str) -> Step
         request_api_key=request.API_KEY, request_api_version=version, correlation_id=0, client_id=client_id
     )
     head = bytearray(encode(header, request_header_version(request.API_KEY, version)))
-    parts: list[Buffer] = yield from encode_in_slices(request, version, head)
+    encoded = partial(encode_parts, request, version, head)
+    parts = (yield from in_worker(encoded)) if is_long(request) else encoded()
     principal = access.principal
     data = DefaultPrincipalData(type=principal.kind, name=principal.name, token_authenticated=principal.token)
     return SealedRequest(
@@ -74,7 +76,8 @@ def open_answer(request: Message, version: int, answer: EnvelopeResponse) -> Ste
         position = 4
         if response_header_version(request.API_KEY, version) >= 1:
             position = skip_tags(memoryview(data), position)
-        response: Message = yield from decode_in_slices(API[request.API_KEY].response, data, version, position)
+        decoded = partial(decode, API[request.API_KEY].response, data, version, position)
+        response = (yield from in_worker(decoded)) if len(data) > LONG_BYTES else decoded()
     except RemoteProtocolError:
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
     return response

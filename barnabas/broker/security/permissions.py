@@ -56,6 +56,10 @@ class AllowedNames:
         self._known: dict[str, bool] = {}  # at most the names of one request
         self.all = access.unrestricted  # every name is allowed
 
+    def ask(self, access: Access) -> None:
+        """Asks another access from now on, for the names that are not known yet."""
+        self._access = access
+
     def __contains__(self, name: str) -> bool:
         if self.all:
             return True

@@ -11,7 +11,7 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.broker.api.call import Call, Handler, Pending, Refuse
+from barnabas.broker.api.call import Call, Computed, Handler, Pending, Refuse
 from barnabas.broker.api.router import Route, Router, Serve
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
@@ -325,12 +325,10 @@ class _HalvingRoute(Route):
 
     def frame(self, correlation: int, response: Any) -> list[Buffer]:
         """As of Route."""
-        parts = super().frame(correlation, response)
-        return self.table.cut_frame(response, parts) if self.table.halved else parts
+        return self.framed(response, super().frame(correlation, response))
 
-    def frame_in_slices(self, correlation: int, response: Any) -> Any:
+    def framed(self, response: Any, parts: list[Buffer]) -> list[Buffer]:
         """As of Route."""
-        parts = yield from super().frame_in_slices(correlation, response)
         return self.table.cut_frame(response, parts) if self.table.halved else parts
 
 
@@ -354,6 +352,8 @@ def mapped(response: Any, change: Callable[[Any], Any]) -> Any:
     """What a handler returned, with its final answer passed through `change`, which may return a Pending instead."""
     if response.__class__ is GeneratorType:
         return _mapped_work(response, change)
+    if isinstance(response, Computed):
+        response = response.compute()
     if not isinstance(response, Pending):
         return change(response)
     if response.resolved:

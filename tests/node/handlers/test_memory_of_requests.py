@@ -18,7 +18,7 @@ from tests.support.requests import Fields, request_of
 
 COUNT = 10_000
 # The largest requests have 100,000 elements and may take 64 MiB; the C library and Python's arenas need a part of that.
-BYTES_AN_ELEMENT_MAX = 420
+BYTES_AN_ELEMENT_MAX = 480
 
 REQUESTS: list[tuple[str, Callable[[], Fields], int]] = [
     ("Produce", lambda: produce_partitions(COUNT, None, topic="unknown"), 9),

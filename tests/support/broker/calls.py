@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barnabas.broker.api.access import FULL_ACCESS, Access
-from barnabas.broker.api.call import Call, ConnectionLogin
+from barnabas.broker.api.call import Call, Computed, ConnectionLogin
 from barnabas.protocol.registry import API, Api
 
 
@@ -30,3 +30,8 @@ class Connection:
 
 def call_of(request: Any) -> Call[Any]:
     return Call(request, request.VERSIONS[1], request.API_KEY, "client", Connection(), "127.0.0.1")
+
+
+def computed(answer: Any) -> Any:
+    """What a handler has returned; a Computed answer is computed."""
+    return answer.compute() if isinstance(answer, Computed) else answer

@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 
 import crc32c
 
-from barnabas.errors import LargeMessage, RemoteProtocolError
+from barnabas.errors import RemoteProtocolError
 from barnabas.protocol import registry
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.groups import ConsumerProtocolSubscription
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.primitives import encode_uvarint
-from barnabas.protocol.schema import codec, decode_in_slices, encode_versioned
+from barnabas.protocol.schema import decode, encode_versioned
 from barnabas.protocol.wire import Array, Blob, Bool, Field, Fixed, RecordsView, Text, present, tagged
-from barnabas.work import finished
 from tests.support.processes.hostile_values import (
     BATCH_FIELDS,
     CONFIGS,
@@ -395,10 +394,7 @@ class HostileRequests:
 def _judge(api: registry.Api, version: int, body: bytearray) -> tuple[bool, bool]:
     """Whether the broker must close the connection for these bytes, and whether it may answer late."""
     try:
-        try:
-            request, _ = codec(api.request, version).decode(bytes(body), 0)
-        except LargeMessage:
-            request = finished(decode_in_slices(api.request, bytes(body), version, 0))
+        request = decode(api.request, bytes(body), version, 0)
     except RemoteProtocolError:
         return True, False
     if isinstance(request, ProduceRequest):

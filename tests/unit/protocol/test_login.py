@@ -233,7 +233,7 @@ def test_requests_wait_for_a_renewal_that_is_late() -> None:
     got: list[Any] = []
     (sent,) = broker.take(core.send(HeartbeatRequest(generation_id=1), got.append, 9_499))
     assert core.send(HeartbeatRequest(generation_id=2), got.append, 9_500) == []
-    encoded = finished(core.encode_in_slices(HeartbeatRequest(generation_id=3), 4))
+    encoded = finished(core.encode_long(HeartbeatRequest(generation_id=3), 4))
     assert core.send_encoded(encoded, got.append, 10_500, 11_500) == []
     assert (core.in_flight, core.timer_at()) == (3, 10_499)
     broker.answer(sent, HeartbeatResponse())

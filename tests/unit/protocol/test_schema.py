@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from barnabas.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from barnabas.limits import DECODED_ELEMENTS_MAX, EMPTY_LIST_ELEMENTS
 from barnabas.protocol.encoding import BY_REFERENCE_BYTES_MIN
-from barnabas.protocol.messages.acls import AclCreation, CreateAclsRequest
 from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -22,7 +21,6 @@ from barnabas.protocol.messages.admin import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
     DeleteRecordsTopicResult,
-    DeleteTopicsRequest,
 )
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.messages.groups import HeartbeatRequest, OffsetFetchRequest, OffsetFetchRequestGroup
@@ -46,10 +44,8 @@ from barnabas.protocol.schema import (
     Message,
     codec,
     decode,
-    decode_in_slices,
     decode_versioned,
     encode,
-    encode_in_slices,
     encode_parts,
     encode_versioned,
     field,
@@ -57,7 +53,6 @@ from barnabas.protocol.schema import (
     struct,
 )
 from barnabas.protocol.wire import Array, Float64, Int8, Int16, String, UInt16, UInt32, Uuid
-from barnabas.work import finished
 from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
 
 ALL = [*REQUESTS_AND_RESPONSES, *HEADERS, *RECORDS]
@@ -457,18 +452,3 @@ def test_strings_end_at_32767_bytes_in_flexible_versions_too() -> None:
     assert decode(HeartbeatRequest, encode(request, 4), 4).group_id == longest
     with pytest.raises(RemoteProtocolError, match="group_id of 32768 bytes"):
         decode(HeartbeatRequest, encode(HeartbeatRequest(group_id=longest + "g"), 4), 4)
-
-
-def test_elements_of_many_fields_are_decoded_and_encoded_in_more_slices() -> None:
-    """A slice has its length from the work for an element, not from the number of elements."""
-    short: tuple[Any, int] = DeleteTopicsRequest(topic_names=["t"] * 1_000), 5
-    long: tuple[Any, int] = CreateAclsRequest(creations=[AclCreation() for _ in range(1_000)]), 3
-    counts = []
-    for request, version in (short, long):
-        encoded = b"".join(bytes(part) for part in finished(encode_in_slices(request, version)))
-        assert encoded == encode(request, version)
-        assert finished(decode_in_slices(type(request), encoded, version)) == request
-        decoding = sum(decode_in_slices(type(request), encoded, version))
-        counts.append((decoding, sum(encode_in_slices(request, version))))
-    assert counts[1][0] >= 2 * counts[0][0]
-    assert counts[1][1] >= 2 * counts[0][1]

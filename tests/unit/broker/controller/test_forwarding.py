@@ -37,7 +37,7 @@ class OtherRelease:
     def version_of(self, request: type[Message]) -> int:
         return self._known if self.versions else 7
 
-    def send(self, request: EnvelopeRequest, done: Any, *, timeout_ms: int, in_slices: bool) -> None:
+    def send(self, request: EnvelopeRequest, done: Any, *, timeout_ms: int, long: bool) -> None:
         header, _ = forwarded_header(request.request_data)
         self.versions.append(header.request_api_version)
         if header.request_api_version > self._served:

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from barnabas.broker.api.access import FULL_ACCESS
-from barnabas.broker.api.call import Call, Pending
+from barnabas.broker.api.call import Call, Computed, Pending
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.image.records import PartitionRecord, TopicRecord
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, replayed
 
 TOPIC_ID = bytes(range(16))
@@ -51,7 +50,8 @@ def answer(*leaders: int) -> Any:
     )
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
     connection: Any = SimpleNamespace(listener_name="PLAINTEXT", access=FULL_ACCESS)
-    return finished(metadata(needs, Call(request, 12, 3, "client", connection, "127.0.0.1")))
+    found = metadata(needs, Call(request, 12, 3, "client", connection, "127.0.0.1"))
+    return found.compute() if isinstance(found, Computed) else found
 
 
 @pytest.mark.parametrize("leaders", [(1,), (-1,), (1, -1, 1)])

@@ -45,7 +45,7 @@ from barnabas.protocol.messages.transactions import DescribeProducersRequest, De
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import decode, encode
 from barnabas.work import finished
-from tests.support.broker.calls import call_of
+from tests.support.broker.calls import call_of, computed
 
 CREATION = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=9)
 REFUSED = BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not you")
@@ -99,16 +99,16 @@ def test_a_refusal_of_the_controller_becomes_the_answer_of_the_api(table: Table,
     controller.answer(REFUSED)
     assert pending.resolved
     assert not pending.blocks
-    assert "error_code=31" in coded(request_.API_KEY, pending.response)
+    assert "error_code=31" in coded(request_.API_KEY, computed(pending.response))
 
 
 @pytest.mark.parametrize(("table", "request_"), ASKED[:4] + ASKED[5:6], ids=lambda each: type(each).__name__)
 def test_a_request_without_time_is_over_before_the_controller_is_asked(table: Table, request_: Any) -> None:
     controller = Controller()
     late = type(request_)(**{**{name: getattr(request_, name) for name in type(request_).__slots__}, "timeout_ms": 0})
-    answer = table[type(late)][0](Needs(controller=controller), call_of(late))
+    with pytest.raises(BrokerError, match="REQUEST_TIMED_OUT"):
+        table[type(late)][0](Needs(controller=controller), call_of(late))
     assert controller.asked == []
-    assert "error_code=7" in coded(late.API_KEY, answer)
 
 
 def test_only_settings_that_are_ours_reach_the_controller() -> None:
@@ -148,8 +148,9 @@ def test_the_controller_is_told_the_connection_of_a_heartbeat() -> None:
     pending = cluster.decide(Needs(quorum_controller=Deciding(), node_id=4), call)
     assert isinstance(pending, Pending)
     assert sources == [call.connection]
-    assert isinstance(pending.response, BrokerHeartbeatResponse)
-    assert pending.response.error_code == ErrorCode.STALE_BROKER_EPOCH
+    response = computed(pending.response)
+    assert isinstance(response, BrokerHeartbeatResponse)
+    assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_the_quorum_is_described_by_its_leader() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from barnabas.broker.front import large_requests
 from barnabas.broker.scheduling.slices import (
     ARRIVALS_COUNTED,
-    LARGE_REQUESTS_AT_ONCE,
+    LOADS_AT_ONCE,
     LOGINS_PER_TURN,
     TURN_UNITS_MAX,
     UNITS_PER_ARRIVAL,
@@ -24,8 +23,7 @@ from barnabas.broker.scheduling.slices import (
 from barnabas.errors import InvariantViolated
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from barnabas.protocol.schema import decode_in_slices, encode, encode_in_slices
+from barnabas.protocol.schema import decode, encode
 from barnabas.work import UNITS_PER_SLICE, Work, finished, sorted_in_slices
 from tests.support.processes.huge import CATALOGUE
 from tests.support.processes.huge.request import BrokerObjects, apis_with_lists
@@ -85,16 +83,16 @@ def test_the_owner_hears_once_that_work_has_begun_and_that_none_is_left() -> Non
 
 def test_a_bounded_number_is_under_way() -> None:
     turns, story = Turns(), list[str]()
-    assert LARGE_REQUESTS_AT_ONCE == 2
+    assert LOADS_AT_ONCE == 2
     for name in "abc":
-        turns.slices.start(work(name, 2, story), lambda _: None, print, line=turns.slices.requests)
+        turns.slices.start(work(name, 2, story), lambda _: None, print, line=turns.slices.loads)
     turns.run()
     assert story == ["a", "b", "a", "b", "c", "c"]  # the third begins when the first has ended
 
 
 def test_cancelled_work_leaves_its_line() -> None:
     turns, story = Turns(), list[str]()
-    line = turns.slices.requests
+    line = turns.slices.loads
     first, _, waiting, _ = [
         turns.slices.start(work(name, 9, story), story.append, print, line=line) for name in ("a", "b", "c", "d")
     ]
@@ -317,12 +315,10 @@ def test_a_broken_invariant_of_a_callback_stops_the_node() -> None:
 @pytest.mark.parametrize(
     "huge", [huge for huge in CATALOGUE if "many" in huge.name or "unknown" in huge.name], ids=lambda h: h.name
 )
-def test_both_codecs_of_a_message_agree(huge: Any) -> None:
+def test_huge_requests_are_decoded(huge: Any) -> None:
     request = huge.request(BrokerObjects(partitions=10, topics=10))
     plain = encode(request, huge.version)
-    assert b"".join(finished(encode_in_slices(request, huge.version))) == plain
-    decoded = finished(decode_in_slices(type(request), plain, huge.version))
-    assert encode(decoded, huge.version) == plain
+    assert encode(decode(type(request), plain, huge.version), huge.version) == plain
 
 
 def test_the_catalogue_has_a_request_for_every_api_with_a_list() -> None:
@@ -347,32 +343,14 @@ class Counted(MetadataRequestTopic):
     __slots__ = ("__weakref__",)
 
 
-def test_the_elements_of_a_large_request_are_freed_a_few_a_turn() -> None:
+def test_a_large_request_is_freed_but_not_changed() -> None:
     elements: list[MetadataRequestTopic] = [Counted(name=f"n{number}") for number in range(2_000)]
     shared = elements[:10]
     references = [weakref.ref(each) for each in elements]
-
-    def alive() -> int:
-        return sum(reference() is not None for reference in references)
-
     messages: list[Any] = [MetadataRequest(topics=elements)]
     del elements
-    freeing = large_requests._freed(messages)
-    counts = [alive() for _ in freeing]
-    assert counts[0] == 2_000, "not with the message"
-    assert max(before - after for before, after in pairwise(counts)) <= large_requests.FREED_AT_ONCE
-    assert alive() == len(shared), "what others still use stays as it is"
-
-
-def test_elements_with_lists_of_their_own_count_by_what_is_in_them() -> None:
-    parts = [ListOffsetsPartition(partition_index=number) for number in range(1_500)]
-    many = ListOffsetsRequest(topics=[ListOffsetsTopic(name=f"n{n}", partitions=list(parts)) for n in range(100)])
-    units = list(large_requests._freed([many]))
-    assert sum(units) > 100 * 1_500 // large_requests.FREED_PER_UNIT
-    assert max(units) < UNITS_PER_SLICE
-    wide = ListOffsetsRequest(topics=[ListOffsetsTopic(name="wide", partitions=parts)])
-    assert max(large_requests._freed([wide])) < UNITS_PER_SLICE
-    assert len(parts) == 1_500
+    large_requests._free(messages)
+    assert sum(reference() is not None for reference in references) == len(shared), "what others still use stays"
 
 
 def test_a_node_that_has_ended_begins_no_more_work() -> None:
