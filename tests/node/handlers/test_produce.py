@@ -51,6 +51,23 @@ async def test_acks_0_is_never_answered(peer: Peer) -> None:
     assert answer.base_offset == 3
 
 
+@pytest.mark.parametrize("silent", [False, True])
+async def test_acks_0_without_a_quorum_is_written_unless_another_broker_can_be_elected(
+    peer: Peer, nodes: Nodes, node: Node, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    await peer.create("t")
+    replica = node.replicas.leader("t", 0)
+    monkeypatch.setattr(replica, "_followed_since_ms", lambda: 0)  # the session with the controllers has ended
+    if silent:
+        replica.in_sync.on_metadata((1, 2), 1)
+    peer.send(request(batch(b"x"), acks=0), 9)
+    if silent:
+        assert await peer.is_closed()
+    else:
+        await until(lambda: replica.log.log_end_offset == 1)
+    assert replica.log.log_end_offset == (0 if silent else 1)
+
+
 async def test_parts_of_a_request_stand_for_themselves(peer: Peer) -> None:
     await peer.create("t", 2)
     sent = request(batch(b"x"))
