@@ -19,7 +19,11 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
-LOOPS = ("barnabas/protocol/record_codec.py", "barnabas/protocol/record_walk.py", "barnabas/client/producer/murmur2.py")
+LOOPS = (
+    "barnabas/protocol/record_codec.py",
+    "barnabas/protocol/record_walk.py",
+    "barnabas/client/producer/core/murmur2.py",
+)
 BUILDS = {"bdist_wheel", "build_ext", "build", "install"}  # commands whose outcome is to be compiled
 IN_PLACE = {"editable_wheel", "develop", "--inplace", "-i"}
 

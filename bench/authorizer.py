@@ -14,11 +14,11 @@ from typing import cast
 
 from barnabas.broker.api.call import Call
 from barnabas.broker.api.principal import Principal
+from barnabas.broker.authorization.audit_log import AuditLog
+from barnabas.broker.authorization.authorizer import Authorizer
 from barnabas.broker.config.authorizer_keys import AuthorizerSettings
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.image.image import AclImage, MetadataImage, difference
-from barnabas.broker.security.audit_log import AuditLog
-from barnabas.broker.security.authorizer import Authorizer
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.protocol.messages.metadata import ApiVersionsRequest

@@ -15,6 +15,7 @@ from typing import get_args
 
 from cyclopts import App
 
+from barnabas.broker.authorization.api_operations import API_PERMISSIONS
 from barnabas.broker.config.group_config import GROUP_KEYS
 from barnabas.broker.config.key import ConfigKey
 from barnabas.broker.config.server_keys import SERVER_KEYS
@@ -22,10 +23,9 @@ from barnabas.broker.config.topic_config import TOPIC_KEYS
 from barnabas.broker.config.unserved_keys import PREFIXES, UNSERVED_KEYS, Unserved
 from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS as GROUP_STATES
 from barnabas.broker.coordinator.transactions.state import VALID_PREVIOUS as TRANSACTION_STATES
-from barnabas.broker.quorum.roles import VALID_PREVIOUS as QUORUM_ROLES
-from barnabas.broker.security.api_operations import API_PERMISSIONS
+from barnabas.broker.quorum.core.roles import VALID_PREVIOUS as QUORUM_ROLES
 from barnabas.cli.app import app
-from barnabas.client.producer.transactions import VALID_PREVIOUS as PRODUCER_STATES
+from barnabas.client.producer.core.transactions import VALID_PREVIOUS as PRODUCER_STATES
 from barnabas.protocol.registry import API
 
 HERE = Path(__file__).parent
@@ -119,8 +119,8 @@ def coverage() -> str:
             "States of a transactional id", "barnabas/broker/coordinator/transactions/state.py", TRANSACTION_STATES
         )
         + diagram("States of a classic group", "barnabas/broker/coordinator/groups/classic/state.py", GROUP_STATES)
-        + diagram("Roles in the metadata quorum", "barnabas/broker/quorum/roles.py", QUORUM_ROLES)
-        + diagram("States of the bundled producer", "barnabas/client/producer/transactions.py", PRODUCER_STATES)
+        + diagram("Roles in the metadata quorum", "barnabas/broker/quorum/core/roles.py", QUORUM_ROLES)
+        + diagram("States of the bundled producer", "barnabas/client/producer/core/transactions.py", PRODUCER_STATES)
     )
 
 

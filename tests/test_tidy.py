@@ -262,7 +262,9 @@ def test_a_sleep_in_a_test_is_found(tmp_path: Path) -> None:
 
 def node_imports(tests: Path) -> list[str]:
     """Imports of Node, or of what starts one, in tests/unit."""
-    starting = re.compile(r"^(?:from|import) (?:barnabas\.broker\.node|tests\.support\.broker\.nodes)\b", re.MULTILINE)
+    starting = re.compile(
+        r"^(?:from|import) (?:barnabas\.broker\.node(?:\.node\b| import)|tests\.support\.broker\.nodes\b)", re.MULTILINE
+    )
     return [
         f"{path.relative_to(tests)} starts a Node: its place is tests/node"
         for path in sorted((tests / "unit").rglob("*.py"))

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from barnabas.broker.api.access import OPERATIONS
+from barnabas.broker.authorization.authorizer import Authorizer, Ruling, SilentAudit, java_address
 from barnabas.broker.config.authorizer_keys import AuthorizerSettings
 from barnabas.broker.image.image import AclImage, MetadataImage, difference
-from barnabas.broker.security.authorizer import Authorizer, Ruling, SilentAudit, java_address
 from barnabas.cli.confirmation import Yes, confirmed
 from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call

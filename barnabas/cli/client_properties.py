@@ -152,7 +152,7 @@ _SECURITY: Final = ("security.protocol", "ssl.", "sasl.")
 
 
 def _resolved(pairs: Mapping[str, str], place: str) -> Mapping[str, str]:
-    from barnabas.broker.config.config_providers import ConfigProviders  # here, because few calls need it
+    from barnabas.broker.node.config_providers import ConfigProviders  # here, because few calls need it
 
     try:
         return ConfigProviders(pairs).resolve(pairs)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from barnabas.broker.controller.features import FEATURES, METADATA_VERSION
+from barnabas.broker.controller.core.features import FEATURES, METADATA_VERSION
 from barnabas.errors import BarnabasError
 from barnabas.runtime.private_files import write_private
 from barnabas.storage.checkpoints import META_PROPERTIES, encode_uuid

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from barnabas.broker.quorum.quorum_state import QUORUM_STATE, QuorumState, read_quorum_state
-from barnabas.broker.quorum.snapshots import BOOTSTRAP, SnapshotId, list_snapshots
+from barnabas.broker.quorum.core.quorum_state import QUORUM_STATE, QuorumState, read_quorum_state
+from barnabas.broker.quorum.core.snapshots import BOOTSTRAP, SnapshotId, list_snapshots
 from barnabas.cli.stored_log import last_batch
 from barnabas.errors import BarnabasError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER

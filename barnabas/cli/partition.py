@@ -25,7 +25,7 @@ from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_c
 from barnabas.cli.throttles import as_rate
 from barnabas.client.admin import Admin, PartitionReassignment
 from barnabas.client.errors import IllegalState
-from barnabas.client.net.metadata import PartitionInfo
+from barnabas.client.net.core.metadata import PartitionInfo
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 

@@ -25,7 +25,7 @@ from barnabas.cli.pipes import BlockInput
 from barnabas.cli.record_writer import BATCH_BYTES, NO_TIMESTAMP, InputPlace, RecordWriter
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.errors import KafkaError
-from barnabas.client.producer.config import ProducerConfig
+from barnabas.client.producer.core.config import ProducerConfig
 from barnabas.client.producer.producer import Producer
 from barnabas.client.types import CompressionType
 from barnabas.protocol.record_codec import NewRecord

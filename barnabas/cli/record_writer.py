@@ -13,10 +13,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas.client.errors import DeliveryTimedOut, KafkaError, PartlyWritten, RecordTooLarge
-from barnabas.client.producer.batching import BATCH_OVERHEAD, record_size_max
-from barnabas.client.producer.murmur2 import partition_for_key
+from barnabas.client.producer.core.batching import BATCH_OVERHEAD, record_size_max
+from barnabas.client.producer.core.murmur2 import partition_for_key
+from barnabas.client.producer.core.transaction_state import TransactionPhase
 from barnabas.client.producer.producer import Producer
-from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.types import RecordMetadata
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import EncodedRecords, encode_records

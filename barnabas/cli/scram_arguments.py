@@ -13,7 +13,7 @@ from base64 import b64decode
 from collections.abc import Iterable
 from typing import Final
 
-from barnabas.broker.controller.scram_users import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, scram_record
+from barnabas.broker.controller.core.scram_users import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, scram_record
 from barnabas.broker.image.records import UserScramCredentialRecord
 from barnabas.ports import Rng
 

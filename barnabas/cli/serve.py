@@ -149,7 +149,7 @@ def _checked(arguments: _Arguments, strict: bool) -> tuple[BrokerConfig, list[st
 
 def _ignored_settings(config: BrokerConfig, strict: bool, variables: Mapping[str, str] | None) -> list[str]:
     """A remark on each setting that is unknown or has no effect. Raises ValueError if `strict` is set and there is one."""
-    from barnabas.broker.controller.config_remarks import remarks
+    from barnabas.broker.controller.core.config_remarks import remarks
 
     ignored = remarks(config)
     if variables is not None:
@@ -193,8 +193,8 @@ def node_config(
         BrokerError, ValueError: an argument or a setting is wrong; the text names it.
     """
     from barnabas.broker.config.broker_config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
-    from barnabas.broker.config.config_providers import ConfigProviders
     from barnabas.broker.config.key import host_and_port
+    from barnabas.broker.node.config_providers import ConfigProviders
 
     settings = _given_settings(config, assignments, variables)
     providers = ConfigProviders(settings)

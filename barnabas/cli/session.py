@@ -33,7 +33,7 @@ from barnabas.cli.interruption import Interruptible
 from barnabas.cli.profiles import Profiles
 from barnabas.cli.streams import printable
 from barnabas.client.errors import AuthorizationFailed, BrokerUnreachable, IllegalState, KafkaError, ResponseError
-from barnabas.client.net.bootstrap import parse_bootstrap
+from barnabas.client.net.core.bootstrap import parse_bootstrap
 from barnabas.errors import BarnabasError, LocalProtocolError
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.scope import Scope

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from barnabas.broker.image.image import MetadataImage
-from barnabas.broker.quorum.quorum_state import QUORUM_STATE
+from barnabas.broker.quorum.core.quorum_state import QUORUM_STATE
 from barnabas.cli.data_directory import CHECKPOINTS, DataDirectory, PartitionFolder, SegmentOnDisk
 from barnabas.cli.stored_log import DamageFound, batches_of
 from barnabas.cli.stored_metadata import damaged_snapshots

@@ -11,9 +11,9 @@ from pathlib import Path
 from time import time_ns
 from typing import Final
 
-from barnabas.broker.controller.features import FEATURES, METADATA_VERSION
+from barnabas.broker.controller.core.features import FEATURES, METADATA_VERSION
 from barnabas.broker.image.records import FeatureLevelRecord, UserScramCredentialRecord, encode_record
-from barnabas.broker.quorum.snapshots import BOOTSTRAP, encode_snapshot
+from barnabas.broker.quorum.core.snapshots import BOOTSTRAP, encode_snapshot
 from barnabas.cli.data_directory import read_data_directory
 from barnabas.errors import BarnabasError
 from barnabas.ports import Rng

@@ -10,7 +10,7 @@ from pathlib import Path
 from barnabas.broker.image.image import EMPTY_IMAGE, MetadataImage
 from barnabas.broker.image.records import decode_record
 from barnabas.broker.image.replay import ImageBuilder
-from barnabas.broker.quorum.snapshots import SnapshotId, decode_snapshot, snapshot_name
+from barnabas.broker.quorum.core.snapshots import SnapshotId, decode_snapshot, snapshot_name
 from barnabas.cli.data_directory import DataDirectory
 from barnabas.cli.stored_log import DamageFound, batches_of
 from barnabas.errors import RemoteProtocolError

@@ -35,7 +35,7 @@ from barnabas.client.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from barnabas.client.net.metadata import PartitionInfo, TopicInfo
+from barnabas.client.net.core.metadata import PartitionInfo, TopicInfo
 from barnabas.client.types import OffsetAndTimestamp, TopicPartition
 
 TOPIC_SOURCE: Final = 1  # ConfigSource of DescribeConfigs: set on the topic itself

@@ -20,7 +20,7 @@ from barnabas.client.errors import IllegalState, KafkaError
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from barnabas.testing.errors import KitError
-from barnabas.testing.history.final_state import TransactionStep
+from barnabas.testing.history.core.final_state import TransactionStep
 from barnabas.testing.history.log_reader import LogReader, logged, transaction_steps
 from barnabas.testing.history.story import Now, TransactionStory, ids_of, story
 from barnabas.testing.history.trace import HeldMarker, read_trace

@@ -22,7 +22,7 @@ from typing import Annotated, Final, TextIO
 from cyclopts import Parameter
 
 from barnabas.broker.config.key import host_and_port
-from barnabas.broker.controller.config_remarks import remarks
+from barnabas.broker.controller.core.config_remarks import remarks
 from barnabas.cli.broker_platform import brokers_refused
 from barnabas.cli.cluster_security import ClusterSecurity, Sasl
 from barnabas.cli.local_cluster import LocalCluster, LocalNode

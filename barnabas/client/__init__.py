@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin import Admin, ClusterDescription, NewTopic
     from barnabas.client.consumer import Consumer, ConsumerConfig
     from barnabas.client.group import RebalanceListener
-    from barnabas.client.net.connection_config import ConnectionConfig
+    from barnabas.client.net.core.connection_config import ConnectionConfig
     from barnabas.client.net.security_properties import oauth_tokens
     from barnabas.client.producer import Producer, ProducerConfig, Transaction
 
@@ -140,7 +140,7 @@ __all__ = [
 _IMPORTED_ON_USE: Final = {
     "Admin": "barnabas.client.admin",
     "ClusterDescription": "barnabas.client.admin",
-    "ConnectionConfig": "barnabas.client.net.connection_config",
+    "ConnectionConfig": "barnabas.client.net.core.connection_config",
     "Consumer": "barnabas.client.consumer",
     "ConsumerConfig": "barnabas.client.consumer",
     "NewTopic": "barnabas.client.admin",

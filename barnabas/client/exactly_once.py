@@ -139,7 +139,7 @@ class _Copy:
 
     async def _until_answered(self, call: Callable[[], Awaitable[None]]) -> None:
         """Repeats a producer call while the transaction is ending, even beyond `max_block_ms`."""
-        from barnabas.client.producer.transaction_state import TransactionPhase
+        from barnabas.client.producer.core.transaction_state import TransactionPhase
 
         ending = (TransactionPhase.COMMITTING, TransactionPhase.ABORTING, TransactionPhase.INITIALIZING)
         while True:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.metadata import ClusterMetadata
+from barnabas.client.net.core.metadata import ClusterMetadata
 from barnabas.client.net.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from barnabas.client.consumer.core.read_committed import AbortedFilter
 from barnabas.client.consumer.ranges import Chunk, deliverable
-from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.errors import BarnabasError, RemoteProtocolError
 from barnabas.pipeline.errors import PipelineError
 from barnabas.ports import Disk, DiskLock

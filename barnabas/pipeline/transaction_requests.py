@@ -12,8 +12,8 @@ from typing import Any
 
 from barnabas.client import TopicPartition
 from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, RequestTimedOut, code_of, error_for
-from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import NetworkClient, Purpose
+from barnabas.client.net.core.backoff import Backoff
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.decision_record import Identity
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC

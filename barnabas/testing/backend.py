@@ -198,8 +198,8 @@ def _check_settings(where: str, texts: dict[str, str], *, beside: Mapping[str, s
     for name, text in texts.items():
         if name in _OWN:
             raise KitError(f"{where}[{name!r}] = {text!r}: the kit sets it itself: {_OWN[name]}")
-    from barnabas.broker.config.config_providers import broker_config
-    from barnabas.broker.controller.config_remarks import remarks
+    from barnabas.broker.controller.core.config_remarks import remarks
+    from barnabas.broker.node.config_providers import broker_config
 
     try:
         parsed = broker_config({**beside, **texts})

@@ -13,7 +13,7 @@ from importlib import import_module
 from inspect import isawaitable
 from typing import Any
 
-from barnabas.broker.config.config_providers import broker_config
+from barnabas.broker.node.config_providers import broker_config
 from barnabas.broker.node.node import Node
 from barnabas.errors import LocalProtocolError
 from barnabas.network_port import Network

@@ -182,9 +182,9 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
         return None
     if not all(isinstance(each, bytes) for each in (*left, *right)):
         return None
-    from barnabas.testing.history.reporting import differences
+    from barnabas.testing.history.reporting import assertion_lines
 
-    return differences(left, right)
+    return assertion_lines(left, right)
 
 
 def _leave_out_the_kit(found: pytest.ExceptionInfo[BaseException], test: str) -> None:

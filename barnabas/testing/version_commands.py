@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.broker.controller.features import FEATURES, METADATA_VERSION
+from barnabas.broker.controller.core.features import FEATURES, METADATA_VERSION
 from barnabas.broker.image.records import FeatureLevelRecord, encode_record
-from barnabas.broker.quorum.snapshots import BOOTSTRAP, encode_snapshot
+from barnabas.broker.quorum.core.snapshots import BOOTSTRAP, encode_snapshot
 from barnabas.ports import Disk
 from barnabas.testing.node_host import NodeHost
 from barnabas.testing.versions import Release, kafka_release

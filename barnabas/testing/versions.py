@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from barnabas.broker.api.call import Answer, Call
 from barnabas.broker.api.router import Interceptor, Route, Serve
-from barnabas.broker.controller.features import METADATA_VERSION
+from barnabas.broker.controller.core.features import METADATA_VERSION
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import (

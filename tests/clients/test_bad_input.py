@@ -36,7 +36,7 @@ from barnabas.client.errors import (
     SerializationFailed,
     UnknownTopicOrPartition,
 )
-from barnabas.client.producer.transaction_state import TransactionPhase
+from barnabas.client.producer.core.transaction_state import TransactionPhase
 from barnabas.protocol.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import encode

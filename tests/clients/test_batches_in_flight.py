@@ -18,7 +18,7 @@ import pytest
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.image.image import MetadataDelta, MetadataImage
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.client import Admin, NewTopic
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.runtime.clock import SystemClock

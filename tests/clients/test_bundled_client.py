@@ -25,7 +25,7 @@ from barnabas.client.errors import (
     RecordTooLarge,
     SerializationFailed,
 )
-from barnabas.client.producer.murmur2 import partition_for_key
+from barnabas.client.producer.core.murmur2 import partition_for_key
 from barnabas.client.types import Acks, CompressionType, ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
 from barnabas.protocol.record_codec import NewRecord

@@ -23,7 +23,7 @@ from barnabas.client.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from barnabas.client.producer.transaction_state import TransactionPhase
+from barnabas.client.producer.core.transaction_state import TransactionPhase
 from tests.support.clients.bundled import make_topic, read_all, values
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]

@@ -11,7 +11,7 @@ from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig
 from tests.support.processes.fixtures import Serve
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]

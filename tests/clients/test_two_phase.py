@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.client import Consumer, PreparedTransaction, Producer, TopicPartition
 from barnabas.client.errors import IllegalState, ProducerFailed, ProducerFenced
-from barnabas.client.producer.transaction_state import TransactionPhase
+from barnabas.client.producer.core.transaction_state import TransactionPhase
 from barnabas.testing import Broker
 
 pytestmark = pytest.mark.clients

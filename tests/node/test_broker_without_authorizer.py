@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.broker.api.access import CLUSTER_NAME
 from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
-from barnabas.broker.controller.decision import MetadataDecision
+from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.image.records import AccessControlEntryRecord
 from barnabas.errors import ErrorCode
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.groups.coordinator import settings_of
-from barnabas.broker.quorum.snapshots import list_snapshots
+from barnabas.broker.coordinator.group_coordinator import settings_of
+from barnabas.broker.quorum.core.snapshots import list_snapshots
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest

@@ -11,14 +11,14 @@ import pytest
 from barnabas.broker.api.access import CLUSTER_NAME, Access
 from barnabas.broker.api.principal import ANONYMOUS, Principal
 from barnabas.broker.api.router import Router
+from barnabas.broker.authorization.api_operations import cluster_operation
+from barnabas.broker.authorization.envelopes import open_answer, seal
 from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
 from barnabas.broker.config.broker_config import Endpoint
-from barnabas.broker.controller.decision import MetadataDecision
+from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.front.server import Server
 from barnabas.broker.image.records import AccessControlEntryRecord
 from barnabas.broker.node.node import Node
-from barnabas.broker.security.api_operations import cluster_operation
-from barnabas.broker.security.envelopes import open_answer, seal
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.protocol.messages.acls import DescribeAclsRequest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.groups import coordinator
+from barnabas.broker.coordinator import group_coordinator as coordinator
 from barnabas.broker.coordinator.groups.effects import JoinCall
 from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode

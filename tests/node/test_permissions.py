@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
 from barnabas.broker.controller.controller import QuorumController
-from barnabas.broker.controller.decision import MetadataDecision
+from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.image.records import AccessControlEntryRecord
 from barnabas.broker.node.node import Node
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest

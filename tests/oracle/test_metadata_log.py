@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.image.records import ForeignRecord, decode_record, encode_record
-from barnabas.broker.quorum.snapshots import decode_snapshot
+from barnabas.broker.quorum.core.snapshots import decode_snapshot
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsResource,

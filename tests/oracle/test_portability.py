@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.broker.image.records import ProducerIdsRecord, decode_record
-from barnabas.broker.quorum.snapshots import decode_snapshot
+from barnabas.broker.quorum.core.snapshots import decode_snapshot
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest
 from barnabas.protocol.messages.transactions import InitProducerIdRequest

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from barnabas.broker.image.records import UserScramCredentialRecord, decode_record
-from barnabas.broker.quorum.snapshots import decode_snapshot
+from barnabas.broker.quorum.core.snapshots import decode_snapshot
 from tests.support.oracle.tools import tool
 from tests.support.processes.cli import called
 

@@ -8,7 +8,7 @@ pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installed")
 
 from barnabas.client import Producer
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.pipeline.topic_sink import transactions_of
 from barnabas.pipeline.transaction_requests import TransactionRequests
 from tests.support.processes.cluster import Cluster

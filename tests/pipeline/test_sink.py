@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from barnabas.client.producer.murmur2 import partition_for_key
+from barnabas.client.producer.core.murmur2 import partition_for_key
 from barnabas.pipeline import BarnabasDataSource
 from tests.support.pipeline.topics import new_topic, read_committed
 from tests.support.processes.cli import barnabas

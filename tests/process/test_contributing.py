@@ -131,8 +131,8 @@ ACTIONS: dict[str, Callable[[Path], None]] = {
     ),
     "barnabas/broker/handlers/<family>.py": write("barnabas/broker/handlers/greetings.py", HANDLERS),
     "barnabas/broker/handlers/all_needs.py": extend_all_needs,
-    "barnabas/broker/security/api_operations.py": insert(
-        "barnabas/broker/security/api_operations.py", r"^    0: \($", "    990: (),\n"
+    "barnabas/broker/authorization/api_operations.py": insert(
+        "barnabas/broker/authorization/api_operations.py", r"^    0: \($", "    990: (),\n"
     ),
     "tests/unit/broker/handlers/": write("tests/unit/broker/handlers/test_greetings.py", HANDLER_TEST),
     "make docs": make_docs,
@@ -143,7 +143,7 @@ ACTIONS: dict[str, Callable[[Path], None]] = {
 CHECK = """
 from barnabas.broker.handlers import all_needs
 from barnabas.broker.api.router import Router
-from barnabas.broker.security.api_operations import API_PERMISSIONS
+from barnabas.broker.authorization.api_operations import API_PERMISSIONS
 from barnabas.errors import BarnabasError
 if 990 not in API_PERMISSIONS:
     print("its permissions are not declared")

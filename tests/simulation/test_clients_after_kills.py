@@ -12,7 +12,7 @@ from barnabas.broker.handlers.failover_purgatory import HELD_MS_MAX
 from barnabas.client import Consumer, Producer
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient, Purpose
-from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.controller.features import FEATURES, METADATA_VERSION
+from barnabas.broker.controller.core.features import FEATURES, METADATA_VERSION
 from barnabas.broker.image.records import FeatureLevelRecord, encode_record
-from barnabas.broker.quorum.snapshots import encode_snapshot
+from barnabas.broker.quorum.core.snapshots import encode_snapshot
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest, ElectLeadersRequest
 from barnabas.protocol.messages.cluster import BrokerRegistrationRequest, RegistrationListener

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

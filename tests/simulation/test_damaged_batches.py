@@ -13,7 +13,7 @@ from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords, KafkaError
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.client.net.offsets import list_offsets
 from barnabas.client.types import CompressionType
 from barnabas.errors import ErrorCode

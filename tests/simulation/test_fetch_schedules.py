@@ -22,11 +22,11 @@ from barnabas.broker.handlers import offsets as offsets_handler
 from barnabas.broker.image.image import BrokerImage, MetadataImage
 from barnabas.broker.image.records import RegisteredEndpoint
 from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
-from barnabas.broker.replica.fetch_sessions import FetchSessions
+from barnabas.broker.replica.core.fetch_sessions import FetchSessions
+from barnabas.broker.replica.core.isr import InSyncReplicas
+from barnabas.broker.replica.core.machine import Replica
+from barnabas.broker.replica.core.throttle import ReplicationThrottles
 from barnabas.broker.replica.fetcher import Fetchers
-from barnabas.broker.replica.isr import InSyncReplicas
-from barnabas.broker.replica.machine import Replica
-from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest

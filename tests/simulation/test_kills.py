@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from barnabas.broker.controller.controller import QuorumController
-from barnabas.broker.controller.sessions import CRASHES_FREE, UNFENCE_DELAY_MS
+from barnabas.broker.controller.core.sessions import CRASHES_FREE, UNFENCE_DELAY_MS
 from barnabas.testing.simulation.world import World, WorldFailed
 from tests.support.requests import request_of
 from tests.support.simulation.cluster_story import Story

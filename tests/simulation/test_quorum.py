@@ -14,7 +14,7 @@ from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.front.server import Server
 from barnabas.broker.image.records import MetadataRecord, TopicRecord, decode_record, encode_record
 from barnabas.broker.node.node import Node
-from barnabas.broker.quorum.snapshots import SnapshotId
+from barnabas.broker.quorum.core.snapshots import SnapshotId
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol.messages.quorum import (

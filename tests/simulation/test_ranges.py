@@ -12,7 +12,7 @@ from barnabas.client import Producer, TopicPartition
 from barnabas.client.consumer.ranges import Chunk, RangeReader
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.workload import BOOTSTRAP, Broker
 

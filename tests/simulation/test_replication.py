@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from barnabas.broker.replica import follower_log
-from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core import follower_log
+from barnabas.broker.replica.core.isr import InSyncReplicas, IsrAnswer, IsrProposal
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch

@@ -14,7 +14,7 @@ import sqlite3
 import pytest
 
 from barnabas.client import Admin, KafkaError, PreparedTransaction, Producer, TopicPartition
-from barnabas.client.producer.transaction_state import TransactionPhase
+from barnabas.client.producer.core.transaction_state import TransactionPhase
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.chaos import Chaos
 from tests.support.simulation.workload import BOOTSTRAP, Broker, Program, read_all

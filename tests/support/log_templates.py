@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "barnabas"
 FOLDERS = ("broker", "cli", "runtime", "storage")
 METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log", "log_change"})
 # Passes on the template of its caller, whose calls are found themselves.
-PASSED_ON = frozenset({"broker/replica/fetch_plan.py"})
+PASSED_ON = frozenset({"broker/replica/core/fetch_plan.py"})
 _PLACEHOLDER = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[sdrf]")
 
 

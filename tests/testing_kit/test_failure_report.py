@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import KitError
-from barnabas.testing.history.events import KINDS, HistoryEvent, Produced
+from barnabas.testing.history.core.events import KINDS, HistoryEvent, Produced
 from barnabas.testing.history.trace import read_trace
 from tests.support.pytest_runs import ROOT, plugin
 from tests.support.snippets import snippets

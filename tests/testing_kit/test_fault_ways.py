@@ -11,7 +11,7 @@ import pytest
 from barnabas.broker.api.router import Route, Router
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker
-from barnabas.testing.history.events import FaultMet
+from barnabas.testing.history.core.events import FaultMet
 from tests.support.oracle.wire import Wire
 
 REQUEST = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])

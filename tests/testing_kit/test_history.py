@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.testing import Broker, Cluster, KitError, NotPossible
 from barnabas.testing.backend import Mode
-from barnabas.testing.history.events import (
+from barnabas.testing.history.core.events import (
     Closed,
     Delivered,
     FaultMet,
@@ -20,7 +20,7 @@ from barnabas.testing.history.events import (
     TransactionEnded,
     event_of,
 )
-from barnabas.testing.history.write_checks import acknowledged
+from barnabas.testing.history.core.write_checks import acknowledged
 from tests.support.oracle.wire import Wire
 
 

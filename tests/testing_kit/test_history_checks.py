@@ -10,7 +10,7 @@ import pytest
 from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.testing import Broker, Cluster, KitError
 from barnabas.testing.backend import Mode
-from barnabas.testing.history.evidence import Anomaly
+from barnabas.testing.history.core.evidence import Anomaly
 from tests.support.oracle.wire import Wire
 
 MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]

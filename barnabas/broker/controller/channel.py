@@ -8,12 +8,13 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.api.access import FULL_ACCESS, Access
 from barnabas.broker.api.call import Done
+from barnabas.broker.authorization.permissions import refusal_of
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.controller.controller import QuorumController
-from barnabas.broker.controller.decision import AnyDone, deliver
+from barnabas.broker.controller.core.decision import AnyDone, deliver
+from barnabas.broker.controller.core.internal_topics import topic_to_ensure
+from barnabas.broker.controller.core.requests import ADMINISTRATION, refused_as_a_whole
 from barnabas.broker.controller.forwarding import forward
-from barnabas.broker.controller.internal_topics import topic_to_ensure
-from barnabas.broker.controller.requests import ADMINISTRATION, refused_as_a_whole
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import MetadataDelta, MetadataImage
 from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
@@ -22,7 +23,6 @@ from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.timers import Timer
-from barnabas.broker.security.permissions import refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.acls import AclResourceType

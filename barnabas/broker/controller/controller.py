@@ -13,22 +13,22 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from barnabas.broker.api.access import FULL_ACCESS, Access
 from barnabas.broker.api.call import Done
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.controller.authorization import authorized_decision, check_cluster_operation
-from barnabas.broker.controller.config_remarks import remarks_on_change
-from barnabas.broker.controller.decision import AnyDone, ClusterView, LongDecision, MetadataDecision, deliver
-from barnabas.broker.controller.elections import UNCLEAN_KEY
-from barnabas.broker.controller.isr import elect_unclean_leaders
+from barnabas.broker.controller.core.authorization import authorized_decision, check_cluster_operation
+from barnabas.broker.controller.core.config_remarks import remarks_on_change
+from barnabas.broker.controller.core.decision import AnyDone, ClusterView, LongDecision, MetadataDecision, deliver
+from barnabas.broker.controller.core.elections import UNCLEAN_KEY
+from barnabas.broker.controller.core.isr import elect_unclean_leaders
+from barnabas.broker.controller.core.registration import bootstrap_records
+from barnabas.broker.controller.core.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.controller.liveness import HeartbeatSource, Liveness
-from barnabas.broker.controller.registration import bootstrap_records
-from barnabas.broker.controller.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.controller.token_expiry import TokenExpiry
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.image.records import AbortTransactionRecord, MetadataRecord, decode_record, encode_record
 from barnabas.broker.image.replay import ImageBuilder
 from barnabas.broker.peers.peers import Peers
+from barnabas.broker.quorum.core.snapshots import read_bootstrap
 from barnabas.broker.quorum.quorum import Quorum
-from barnabas.broker.quorum.snapshots import read_bootstrap
 from barnabas.broker.quotas.client_quotas import QuotaWindow
 from barnabas.broker.quotas.mutations import MutatingClient, MutationPermits, MutationQuotas
 from barnabas.broker.scheduling.reactor import Reactor

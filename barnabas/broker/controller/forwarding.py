@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from barnabas.broker.api.access import Access
-from barnabas.broker.controller.decision import AnyDone
+from barnabas.broker.authorization.envelopes import SealedRequest, open_answer, seal
+from barnabas.broker.controller.core.decision import AnyDone
 from barnabas.broker.peers.peer import Peer
 from barnabas.broker.peers.peer_error import PeerError
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.scheduling.slices import Slices, WorkResult, advance
-from barnabas.broker.security.envelopes import SealedRequest, open_answer, seal
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.envelope import EnvelopeResponse
 from barnabas.protocol.schema import Message

@@ -10,12 +10,12 @@ from typing import Final, Protocol
 
 from barnabas.broker.api.call import Done
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.controller.decision import AnyDone, ClusterView, MetadataDecision
-from barnabas.broker.controller.heartbeats import broker_heartbeat
-from barnabas.broker.controller.isr import balance_leaders, elect_unclean_leaders, give_leaderships_back
-from barnabas.broker.controller.registration import fence_broker, register_broker
-from barnabas.broker.controller.sessions import BrokerSessions
-from barnabas.broker.controller.suspicion import Suspicion
+from barnabas.broker.controller.core.decision import AnyDone, ClusterView, MetadataDecision
+from barnabas.broker.controller.core.heartbeats import broker_heartbeat
+from barnabas.broker.controller.core.isr import balance_leaders, elect_unclean_leaders, give_leaderships_back
+from barnabas.broker.controller.core.registration import fence_broker, register_broker
+from barnabas.broker.controller.core.sessions import BrokerSessions
+from barnabas.broker.controller.core.suspicion import Suspicion
 from barnabas.broker.image.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.image.records import RegisteredEndpoint
 from barnabas.broker.peers.peers import Peers

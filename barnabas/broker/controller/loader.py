@@ -7,14 +7,14 @@ from typing import Final
 
 from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.controller.controller import QuorumController
-from barnabas.broker.controller.features import check_features, check_no_tiers
+from barnabas.broker.controller.core.features import check_features, check_no_tiers
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, difference
 from barnabas.broker.image.records import MetadataRecord, decode_record, encode_record
 from barnabas.broker.image.replay import ImageBuilder
 from barnabas.broker.image.snapshot import snapshot_records
+from barnabas.broker.quorum.core.snapshots import SnapshotId
 from barnabas.broker.quorum.quorum import Quorum
-from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices, WorkResult, advance
 from barnabas.errors import InvariantViolated, RemoteProtocolError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.controller.decision import ClusterView
-from barnabas.broker.controller.delegation_tokens import expired_tokens
+from barnabas.broker.controller.core.decision import ClusterView
+from barnabas.broker.controller.core.delegation_tokens import expired_tokens
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError
 from barnabas.work import Work

@@ -18,7 +18,7 @@ from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.image.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, QuotaEntity
 from barnabas.broker.quotas.client_quotas import QuotaKind, QuotaMeter, QuotaWindow
 from barnabas.broker.quotas.connection_rates import ConnectionRates
-from barnabas.broker.replica.fetch_sessions import NO_SESSION, FetchSessions
+from barnabas.broker.replica.core.fetch_sessions import NO_SESSION, FetchSessions
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slice, Slices
 from barnabas.ports import Buffer

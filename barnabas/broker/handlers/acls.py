@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Table
-from barnabas.broker.controller.acls import acl_filter, known_numbers
+from barnabas.broker.authorization.permissions import check_permission
+from barnabas.broker.controller.core.acls import acl_filter, known_numbers
 from barnabas.broker.handlers.admin import answered_later
-from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.acls import (
@@ -33,9 +33,9 @@ from barnabas.protocol.messages.acls import (
 from barnabas.work import Work
 
 if TYPE_CHECKING:
+    from barnabas.broker.authorization.authorizer import Authorizer
     from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.security.authorizer import Authorizer
 
 CHECKED_A_YIELD: Final = 64
 NO_AUTHORIZER: Final = "No Authorizer is configured."

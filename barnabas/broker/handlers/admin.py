@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Computed, Done, Pending, Refuse, Table
-from barnabas.broker.controller.topics import states_of_names
+from barnabas.broker.controller.core.topics import states_of_names
 from barnabas.broker.handlers import configs, delete_records, log_dirs
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.scheduling.slices import begun

@@ -1,6 +1,6 @@
 """Handles SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2; and ApiVersions of connections that have not logged in.
 
-Behaviour: `security/sasl_session.py` has the rules. A connection that has logged in, or needs no login, gets ILLEGAL_SASL_STATE and stays
+Behaviour: `security/core/sasl_session.py` has the rules. A connection that has logged in, or needs no login, gets ILLEGAL_SASL_STATE and stays
 open, as with Kafka; SaslHandshake begins a re-authentication if the session has an end (KIP-368).
 
 Deviations: any other request before the login closes the connection. After SaslHandshake Kafka decodes such a request and answers it with

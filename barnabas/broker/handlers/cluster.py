@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Computed, Pending, Refuse, Table
-from barnabas.broker.controller.requests import DECISIONS, OF_CLIENTS
+from barnabas.broker.controller.core.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.handlers import acls, admin, configs, delegation_tokens, quotas, reassignments, scram_users
 from barnabas.broker.handlers.envelope import ForwardedOrigin
 from barnabas.broker.quotas.mutations import MutatingClient

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from barnabas.broker.api.access import CLUSTER_NAME, Access
 from barnabas.broker.api.call import Call, Done, Pending, Table
+from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.config.entries import (
     ConfigEntry,
     broker_entries,
@@ -31,8 +32,8 @@ from barnabas.broker.config.entries import (
     group_entries,
     topic_entries,
 )
-from barnabas.broker.controller.authorization import resource_type_of
-from barnabas.broker.controller.configs import ConfigOperation
+from barnabas.broker.controller.core.authorization import resource_type_of
+from barnabas.broker.controller.core.configs import ConfigOperation
 from barnabas.broker.handlers.logger_levels import alter_levels, logger_entries
 from barnabas.broker.image.image import (
     BROKER_RESOURCE,
@@ -43,7 +44,6 @@ from barnabas.broker.image.image import (
 )
 from barnabas.broker.image.topic_names import validate_topic_name
 from barnabas.broker.security.dynamic_settings import altered_mechanisms, check_dynamic_settings
-from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import DESCRIBED_BYTES_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Pending, Table
+from barnabas.broker.authorization.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
 from barnabas.broker.coordinator.groups.effects import HeartbeatCall
 from barnabas.broker.coordinator.groups.views import describe_consumers
-from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -40,7 +40,7 @@ from barnabas.work import Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
     from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.scheduling.reactor import Reactor
 

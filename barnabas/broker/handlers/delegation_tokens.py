@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.api.call import Answer, Call, Table
 from barnabas.broker.api.principal import ANONYMOUS, USER, Principal
 from barnabas.broker.config.token_keys import token_hmac
-from barnabas.broker.controller.delegation_tokens import token_parties
+from barnabas.broker.controller.core.delegation_tokens import token_parties
 from barnabas.broker.handlers.admin import answered_later
 from barnabas.broker.handlers.envelope import ForwardedOrigin
 from barnabas.errors import BrokerError, ErrorCode

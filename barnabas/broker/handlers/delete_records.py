@@ -10,9 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Pending, Table
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.authorization.permissions import AllowedNames
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.scheduling.timers import Timer
-from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Table
-from barnabas.broker.security.permissions import check_permission
+from barnabas.broker.authorization.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.metadata import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -21,7 +21,7 @@ from barnabas.protocol.messages.metadata import DescribeClusterBroker, DescribeC
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
     from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.image.listing import BrokerListing
+    from barnabas.broker.membership.listing import BrokerListing
     from barnabas.broker.quorum.quorum import Quorum
 
 BROKERS: Final = 1  # endpoint types

@@ -25,9 +25,9 @@ from barnabas.broker.api.call import (
     Table,
 )
 from barnabas.broker.api.principal import Principal
-from barnabas.broker.controller.requests import refused_as_a_whole
-from barnabas.broker.security.envelopes import forwarded_address, forwarded_header, forwarded_principal
-from barnabas.broker.security.permissions import check_permission
+from barnabas.broker.authorization.envelopes import forwarded_address, forwarded_header, forwarded_principal
+from barnabas.broker.authorization.permissions import check_permission
+from barnabas.broker.controller.core.requests import refused_as_a_whole
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse

@@ -34,15 +34,15 @@ from barnabas.broker.handlers.fetch_partitions import (
 )
 from barnabas.broker.handlers.fetch_reading import Found, PartitionReader, count_traffic
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
-from barnabas.broker.replica.fetch_sessions import (
+from barnabas.broker.replica.core.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
     FetchSession,
     WantedPartition,
 )
-from barnabas.broker.replica.machine import Replica
-from barnabas.broker.replica.nearest import LEADER
+from barnabas.broker.replica.core.machine import Replica
+from barnabas.broker.replica.core.nearest import LEADER
 from barnabas.broker.scheduling.slices import Slice
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BrokerError, ErrorCode
@@ -56,10 +56,10 @@ from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.image.listing import BrokerListing
-    from barnabas.broker.replica.fetch_sessions import FetchSessions
+    from barnabas.broker.membership.listing import BrokerListing
+    from barnabas.broker.replica.core.fetch_sessions import FetchSessions
+    from barnabas.broker.replica.core.throttle import ReplicationThrottles
     from barnabas.broker.replica.replicas import Replicas
-    from barnabas.broker.replica.throttle import ReplicationThrottles
     from barnabas.broker.scheduling.reactor import Reactor
     from barnabas.broker.scheduling.slices import Slices
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.api.call import Call
-from barnabas.broker.replica.fetch_sessions import (
+from barnabas.broker.authorization.permissions import AllowedNames
+from barnabas.broker.replica.core.fetch_sessions import (
     CONSUMER,
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -17,7 +18,6 @@ from barnabas.broker.replica.fetch_sessions import (
     PartitionKey,
     WantedPartition,
 )
-from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.fetch import (
@@ -32,7 +32,7 @@ from barnabas.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.replica.fetch_sessions import FetchSessions
+    from barnabas.broker.replica.core.fetch_sessions import FetchSessions
     from barnabas.broker.replica.replicas import Replicas
 
 FIRST_BY_ID: Final = 13

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.handlers.fetch_partitions import UNSENT, ReadableTopics, replica_of
-from barnabas.broker.replica.machine import Replica
-from barnabas.broker.replica.nearest import LEADER, nearest_replica
-from barnabas.broker.replica.throttle import is_throttled
+from barnabas.broker.replica.core.machine import Replica
+from barnabas.broker.replica.core.nearest import LEADER, nearest_replica
+from barnabas.broker.replica.core.throttle import is_throttled
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import AbortedTransaction, FetchRequest, PartitionData
 
 if TYPE_CHECKING:
     from barnabas.broker.api.call import Call
     from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.replica.fetch_sessions import FetchSessions, WantedPartition
+    from barnabas.broker.replica.core.fetch_sessions import FetchSessions, WantedPartition
+    from barnabas.broker.replica.core.throttle import ReplicationThrottles
     from barnabas.broker.replica.replicas import Replicas
-    from barnabas.broker.replica.throttle import ReplicationThrottles
     from barnabas.broker.scheduling.reactor import Reactor
 
 READ_COMMITTED: Final = 1

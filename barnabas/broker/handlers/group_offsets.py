@@ -17,6 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.broker.api.call import Call, Computed, Pending, Table
+from barnabas.broker.authorization.permissions import AllowedNames, check_permission
 from barnabas.broker.config.key import INT64_MAX
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
@@ -30,7 +31,6 @@ from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts, offsets_at_once, write_in_parts, write_to_the_end
-from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.groups import (
@@ -55,7 +55,7 @@ from barnabas.protocol.messages.groups import (
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
     from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.scheduling.reactor import Reactor
     from barnabas.broker.scheduling.slices import Slices

@@ -3,7 +3,7 @@
 FindCoordinator 0–6, JoinGroup 0–9, SyncGroup 0–5, Heartbeat 0–4, LeaveGroup 0–5, DescribeGroups 0–6, ListGroups 0–5,
 DeleteGroups 0–2; the offset requests of the same family are in `group_offsets`.
 
-Behaviour: this module checks requests; the shard of the group (`coordinator/groups/coordinator.py`) decides them. It
+Behaviour: this module checks requests; the shard of the group (`coordinator/group_coordinator.py`) decides them. It
 parks JoinGroup and SyncGroup until the group changes state; a parked answer delays only later answers.
 FindCoordinator creates a missing state topic and answers when it exists, where Kafka answers
 COORDINATOR_NOT_AVAILABLE. If the coordinator has just died, the answer waits for the next one, at most 800 ms
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Pending, Table
+from barnabas.broker.authorization.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.broker.coordinator.groups.effects import JoinCall
 from barnabas.broker.coordinator.groups.views import describe_classic
 from barnabas.broker.coordinator.groups.views import list_groups as listed_groups
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.broker.handlers.offset_parts import delete_group_in_parts, write_to_the_end
-from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -60,7 +60,7 @@ from barnabas.work import Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
     from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
     from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage, PartitionImage

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from barnabas.broker.api.call import Call
     from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.image.listing import BrokerListing
+    from barnabas.broker.membership.listing import BrokerListing
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
     from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse

@@ -14,7 +14,7 @@ from typing import Final
 
 from barnabas.broker.config.entries import ConfigEntry
 from barnabas.broker.config.key import ConfigSource
-from barnabas.broker.controller.configs import ConfigOperation
+from barnabas.broker.controller.core.configs import ConfigOperation
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import LEVELS, LOGGERS, ROOT, python_name
 from barnabas.protocol.messages.admin import AlterableConfig

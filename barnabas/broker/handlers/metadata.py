@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import ELEMENTS_AT_ONCE, Answer, Call, Computed, Pending, Table
-from barnabas.broker.controller.features import is_served
+from barnabas.broker.authorization.permissions import AllowedNames
+from barnabas.broker.controller.core.features import is_served
 from barnabas.broker.handlers import describe_cluster
 from barnabas.broker.handlers.describe_cluster import NOT_ASKED, cluster_operations, named_controller
 from barnabas.broker.image.image import NO_LEADER
-from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 from barnabas.loggers import logger
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
     from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage, PartitionImage, TopicImage
-    from barnabas.broker.image.listing import BrokerListing
+    from barnabas.broker.membership.listing import BrokerListing
     from barnabas.broker.quorum.quorum import Quorum
     from barnabas.broker.telemetry.clients import ClientTelemetry
 

@@ -22,7 +22,7 @@ from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 from barnabas.work import SLICE, Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
     from barnabas.broker.scheduling.slices import Slices
 
 RECORDS_AT_ONCE: Final = 256  # 2 ms

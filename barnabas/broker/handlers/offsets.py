@@ -18,8 +18,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Table
-from barnabas.broker.replica.machine import Replica
-from barnabas.broker.security.permissions import AllowedNames
+from barnabas.broker.authorization.permissions import AllowedNames
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.offsets import (

@@ -17,13 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Pending, Table
+from barnabas.broker.authorization.permissions import AllowedNames
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, PartitionBatch
 from barnabas.broker.handlers.produce_transactions import guarded, verification_error
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.scheduling.slices import FREE_COST, in_thread
-from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.loggers import logger
@@ -57,9 +57,9 @@ from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
+    from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
     from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.image.listing import BrokerListing
+    from barnabas.broker.membership.listing import BrokerListing
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.broker.scheduling.reactor import Reactor
     from barnabas.broker.scheduling.slices import Slices

@@ -14,8 +14,8 @@ from barnabas.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.broker.api.call import Call, Pending
-    from barnabas.broker.replica.machine import Replica
-    from barnabas.broker.replica.verification_guard import VerificationGuard
+    from barnabas.broker.replica.core.machine import Replica
+    from barnabas.broker.replica.core.verification_guard import VerificationGuard
     from barnabas.broker.scheduling.reactor import Reactor
     from barnabas.broker.scheduling.timers import Timer
     from barnabas.ports import Buffer

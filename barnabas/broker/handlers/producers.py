@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Table
+from barnabas.broker.authorization.permissions import AllowedNames, refusal_of
 from barnabas.broker.image.topic_names import validate_topic_name
-from barnabas.broker.security.permissions import AllowedNames, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.transactions import (

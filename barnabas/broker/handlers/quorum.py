@@ -19,10 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Pending, Table
-from barnabas.broker.quorum import wire
-from barnabas.broker.quorum.leadership import Progress
-from barnabas.broker.quorum.messages import RaftResponse
-from barnabas.broker.security.permissions import check_permission
+from barnabas.broker.authorization.permissions import check_permission
+from barnabas.broker.quorum.core import wire
+from barnabas.broker.quorum.core.leadership import Progress
+from barnabas.broker.quorum.core.messages import RaftResponse
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC

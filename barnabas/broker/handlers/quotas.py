@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Table
-from barnabas.broker.controller.quotas import CLIENT_ID_ENTITY, IP_ENTITY, USER_ENTITY
+from barnabas.broker.controller.core.quotas import CLIENT_ID_ENTITY, IP_ENTITY, USER_ENTITY
 from barnabas.broker.handlers.admin import answered_later
 from barnabas.broker.image.image import QuotaEntity
 from barnabas.errors import BrokerError, ErrorCode

@@ -1,7 +1,7 @@
 """Handles AlterPartitionReassignments (45, versions 0 to 1) and ListPartitionReassignments (46, 0) (KIP-455).
 
 Behaviour: both are forwarded to the controller. A reassignment is answered when it has begun, and continues in the background; it is
-listed until it is complete. Replication throttles (`replica/throttle.py`) apply to it.
+listed until it is complete. Replication throttles (`replica/core/throttle.py`) apply to it.
 
 AlterPartitionReassignments with a `timeout_ms` of 0 or less is answered REQUEST_TIMED_OUT and begins nothing.
 ListPartitionReassignments ignores its `timeout_ms`.

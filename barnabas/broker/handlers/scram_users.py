@@ -12,9 +12,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Table
-from barnabas.broker.controller.acls import name_in_error
+from barnabas.broker.authorization.permissions import check_permission
+from barnabas.broker.controller.core.acls import name_in_error
 from barnabas.broker.handlers.admin import answered_later
-from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Table
+from barnabas.broker.authorization.permissions import AllowedNames
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
 from barnabas.broker.patterns import compile_pattern
-from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.transactions import (
@@ -29,7 +29,7 @@ from barnabas.protocol.messages.transactions import (
 from barnabas.work import Steps, Work, distinct_in_slices, sorted_in_slices
 
 if TYPE_CHECKING:
-    from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
+    from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
     from barnabas.broker.scheduling.reactor import Reactor
 
 PARTITIONS_PER_UNIT: Final = 32  # of a transaction

@@ -4,7 +4,7 @@ Versions: InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4,
 `txn_offsets`, DescribeTransactions and ListTransactions are in `transaction_listing`, DescribeProducers 0 in `producers`.
 
 Behaviour: this module checks a request against the metadata image. The shard of the transactional id
-(`coordinator/transactions/coordinator.py`) decides it, and the answer leaves when the decision is committed.
+(`coordinator/transaction_coordinator.py`) decides it, and the answer leaves when the decision is committed.
 AddPartitionsToTxn adds all partitions or none: if one is unknown, the others answer OPERATION_NOT_ATTEMPTED. While
 the previous transaction is being completed, AddPartitionsToTxn waits up to add.partitions.to.txn.retry.backoff.max.ms
 (`coordinator/transactions/holding.py`); Kafka answers CONCURRENT_TRANSACTIONS at once.
@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from barnabas.broker.api.call import Call, Pending, Table
+from barnabas.broker.authorization.permissions import AllowedNames, check_permission
 from barnabas.broker.coordinator.transactions.holding import Waiter
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, TransactionAnswer
 from barnabas.broker.coordinator.transactions.state import (
@@ -35,7 +36,6 @@ from barnabas.broker.coordinator.transactions.state import (
 from barnabas.broker.handlers import producers, transaction_listing, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
 from barnabas.broker.scheduling.slices import begun
-from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
@@ -65,10 +65,10 @@ from barnabas.work import Steps, Work, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.marker_writer import MarkerWriter
+    from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
     from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
-    from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
-    from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
     from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage
     from barnabas.broker.scheduling.reactor import Reactor

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Done, Pending, Table
+from barnabas.broker.authorization.permissions import AllowedNames, check_permission
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.records import OffsetRecord
 from barnabas.broker.coordinator.host.decision import ProducerStamp
@@ -23,7 +24,6 @@ from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts
 from barnabas.broker.scheduling.slices import WorkResult, advance
-from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
@@ -37,12 +37,12 @@ from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
+    from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
     from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
-    from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.replica.core.verification_guard import VerificationGuard
     from barnabas.broker.replica.replicas import Replicas
-    from barnabas.broker.replica.verification_guard import VerificationGuard
     from barnabas.broker.scheduling.reactor import Reactor
     from barnabas.broker.scheduling.slices import Slices
 

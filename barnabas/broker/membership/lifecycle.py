@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from barnabas.broker.config.broker_config import BrokerConfig, Endpoint
 from barnabas.broker.controller.channel import ControllerChannel
-from barnabas.broker.controller.features import supported_features
+from barnabas.broker.controller.core.features import supported_features
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.replica.log_dir import LogDirectory

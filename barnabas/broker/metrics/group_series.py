@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily
 
-from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.metrics.end_offsets import EndOffsets

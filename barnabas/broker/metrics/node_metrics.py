@@ -21,7 +21,7 @@ from barnabas.broker.metrics.quota_series import QuotaSeries
 from barnabas.broker.metrics.request_meters import RequestMeters
 from barnabas.broker.metrics.server_series import ServerSeries
 from barnabas.broker.metrics.topic_series import TopicSeries
-from barnabas.broker.replica.traffic import Traffic
+from barnabas.broker.replica.core.traffic import Traffic
 from barnabas.errors import BarnabasError
 from barnabas.network_port import Network
 from barnabas.runtime.process_stats import thread_cpu_s

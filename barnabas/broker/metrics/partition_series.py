@@ -12,8 +12,8 @@ from barnabas.broker.metrics.exposition import Collected
 from barnabas.broker.metrics.families import counter, gauge
 from barnabas.broker.metrics.line_table import Series, partition_labels
 from barnabas.broker.replica.alter_partition import IsrChanges
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.replica.log_dirs import LogDirectories
-from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 
 PAGES_PER_SLICE: Final = 4

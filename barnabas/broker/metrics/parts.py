@@ -7,9 +7,9 @@ from typing import Protocol
 from barnabas.broker.api.router import Router
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.controller.controller import QuorumController
-from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
+from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
-from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
 from barnabas.broker.front.server import Server
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.membership.lifecycle import Lifecycle

@@ -13,7 +13,7 @@ from barnabas.broker.image.image import NO_LEADER, MetadataImage, PartitionImage
 from barnabas.broker.metrics.column_table import ColumnTable
 from barnabas.broker.metrics.exposition import Collected
 from barnabas.broker.metrics.line_table import LineTable, Series, labels_text, partition_labels
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 
 PAGES_PER_SLICE: Final = 4

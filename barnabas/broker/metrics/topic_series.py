@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from barnabas.broker.metrics.families import counter
 from barnabas.broker.metrics.line_table import LineTable, Series, labels_text
-from barnabas.broker.replica.traffic import Traffic
+from barnabas.broker.replica.core.traffic import Traffic
 
 TOPICS_PER_SLICE: Final = 1_000
 ALL: Final = ""  # no topic has this name

@@ -7,12 +7,12 @@ from typing import Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from barnabas.broker.coordinator.transactions.answer_counts import BOUNDS_MS, AnswerCounts
-from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
 from barnabas.broker.coordinator.transactions.state import TransactionState
 from barnabas.broker.metrics.exposition import Collected
 from barnabas.broker.metrics.line_table import LineTable, Series, labels_text
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.scheduling.reactor import Reactor
 

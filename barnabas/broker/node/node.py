@@ -13,33 +13,33 @@ from barnabas.broker.config.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.controller.loader import MetadataLoader
-from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
 from barnabas.broker.coordinator.host.partition_coordinator import PartitionCoordinator
+from barnabas.broker.coordinator.marker_writer import MarkerWriter
+from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
-from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
-from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
 from barnabas.broker.front.server import Server
 from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
 from barnabas.broker.image.change_lines import log_changes
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, MetadataDelta, MetadataImage
-from barnabas.broker.image.listing import BrokerListing
 from barnabas.broker.membership.advertised import advertised_endpoints
 from barnabas.broker.membership.lifecycle import Lifecycle
+from barnabas.broker.membership.listing import BrokerListing
 from barnabas.broker.peers.node_network import peer_logins, secured
 from barnabas.broker.peers.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.assignments import DirectoryAssignments
 from barnabas.broker.replica.cleaner import Cleaner
-from barnabas.broker.replica.fetch_sessions import FetchSessions
+from barnabas.broker.replica.core.fetch_sessions import FetchSessions
+from barnabas.broker.replica.core.identity import BrokerIdentity
+from barnabas.broker.replica.core.throttle import ReplicationThrottles
 from barnabas.broker.replica.fetcher import Fetchers
-from barnabas.broker.replica.identity import BrokerIdentity
 from barnabas.broker.replica.log_dir import LogDirectory
 from barnabas.broker.replica.log_dirs import LogDirectories
 from barnabas.broker.replica.log_maintenance import LogMaintenance
 from barnabas.broker.replica.replicas import LeadershipChange, Replicas
-from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload, Slices, in_place
 from barnabas.broker.security.login import node_logins
@@ -52,9 +52,9 @@ from barnabas.runtime.memory import hold_collector, release_collector
 from barnabas.work import Work
 
 if TYPE_CHECKING:
+    from barnabas.broker.authorization.authorizer import Authorizer
     from barnabas.broker.handlers.all_needs import AllNeeds
     from barnabas.broker.metrics.node_metrics import NodeMetrics
-    from barnabas.broker.security.authorizer import Authorizer
     from barnabas.broker.telemetry.clients import ClientTelemetry
 
 log = logger("kafka.server")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from barnabas.broker.authorization.audit_log import AuditLog
+from barnabas.broker.authorization.authorizer import Authorizer
 from barnabas.broker.config.authorizer_keys import AuthorizerSettings
 from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.front.server import Server
 from barnabas.broker.image.current_image import CurrentImage
-from barnabas.broker.security.audit_log import AuditLog
-from barnabas.broker.security.authorizer import Authorizer
 
 
 class ThisProcess(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from barnabas.broker.quorum.following import Installation
-from barnabas.broker.quorum.machine import RaftMachine
+from barnabas.broker.quorum.core.following import Installation
+from barnabas.broker.quorum.core.machine import RaftMachine
 from barnabas.broker.quorum.snapshot_writer import SnapshotWriter
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import RemoteProtocolError

@@ -11,11 +11,10 @@ from barnabas.broker.api.call import Done
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.peers.peers import Peers
-from barnabas.broker.quorum import wire
-from barnabas.broker.quorum.delivery import ListenerContext, RaftListener
-from barnabas.broker.quorum.installer import SnapshotInstaller
-from barnabas.broker.quorum.machine import RaftMachine
-from barnabas.broker.quorum.messages import (
+from barnabas.broker.quorum.core import wire
+from barnabas.broker.quorum.core.delivery import ListenerContext, RaftListener
+from barnabas.broker.quorum.core.machine import RaftMachine
+from barnabas.broker.quorum.core.messages import (
     BeginEpoch,
     EndEpoch,
     Failure,
@@ -26,12 +25,13 @@ from barnabas.broker.quorum.messages import (
     SnapshotFetch,
     Vote,
 )
-from barnabas.broker.quorum.quorum_state import read_quorum_state, write_quorum_state
-from barnabas.broker.quorum.raft_log import RaftLog
-from barnabas.broker.quorum.roles import Timing
+from barnabas.broker.quorum.core.quorum_state import read_quorum_state, write_quorum_state
+from barnabas.broker.quorum.core.raft_log import RaftLog
+from barnabas.broker.quorum.core.roles import Timing
+from barnabas.broker.quorum.core.voters import VotersDisagree
+from barnabas.broker.quorum.core.waiting_calls import WaitingCommits, WaitingFetches
+from barnabas.broker.quorum.installer import SnapshotInstaller
 from barnabas.broker.quorum.snapshot_writer import SnapshotWriter
-from barnabas.broker.quorum.voters import VotersDisagree
-from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError

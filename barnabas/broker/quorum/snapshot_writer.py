@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.quorum.raft_log import ASIDE, RaftLog
-from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot_in_slices, encode_snapshot_in_slices
-from barnabas.broker.quorum.voters import VoterSet
+from barnabas.broker.quorum.core.raft_log import ASIDE, RaftLog
+from barnabas.broker.quorum.core.snapshots import SnapshotId, check_snapshot_in_slices, encode_snapshot_in_slices
+from barnabas.broker.quorum.core.voters import VoterSet
 from barnabas.ports import Clock, Disk
 from barnabas.work import UNITS_PER_SLICE, Work
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.image.current_image import CurrentImage
-from barnabas.broker.replica.isr import IsrAnswer, IsrProposal
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.isr import IsrAnswer, IsrProposal
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger

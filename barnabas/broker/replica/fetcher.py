@@ -11,9 +11,9 @@ from barnabas.broker.image.image import BrokerImage
 from barnabas.broker.peers.peer import Peer
 from barnabas.broker.peers.peer_error import PeerError
 from barnabas.broker.peers.peers import Peers
-from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
-from barnabas.broker.replica.machine import Replica
-from barnabas.broker.replica.throttle import ReplicationQuota, ReplicationThrottles
+from barnabas.broker.replica.core.fetch_plan import FetchLimits, FetchPlan
+from barnabas.broker.replica.core.machine import Replica
+from barnabas.broker.replica.core.throttle import ReplicationQuota, ReplicationThrottles
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.broker.scheduling.timers import Timer

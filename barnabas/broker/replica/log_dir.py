@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.replica.identity import BrokerIdentity, open_directory
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.identity import BrokerIdentity, open_directory
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.scheduling.slices import WorkResult, advance
 from barnabas.loggers import logger
 from barnabas.ports import Disk, DiskLock, File, Rng

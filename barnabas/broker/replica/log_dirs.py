@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.replica.identity import BrokerIdentity
+from barnabas.broker.replica.core.identity import BrokerIdentity
 from barnabas.broker.replica.log_dir import LogDirectory
 from barnabas.loggers import logger
 from barnabas.ports import Rng

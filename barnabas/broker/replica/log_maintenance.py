@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.replica.log_dir import LogDirectory
 from barnabas.broker.replica.log_dirs import LogDirectories
-from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices, WorkResult, advance

@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.topic_config import log_config
-from barnabas.broker.controller.elections import RECOVERED
+from barnabas.broker.controller.core.elections import RECOVERED
 from barnabas.broker.image.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.replica.core.isr import InSyncReplicas, IsrProposal
+from barnabas.broker.replica.core.machine import Replica
+from barnabas.broker.replica.core.traffic import Traffic
 from barnabas.broker.replica.fetcher import Fetchers
-from barnabas.broker.replica.isr import InSyncReplicas, IsrProposal
 from barnabas.broker.replica.log_dir import LogDirectory
 from barnabas.broker.replica.log_dirs import LogDirectories
 from barnabas.broker.replica.log_folders import LogFolders, assigned_directory, note_recovery
-from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.recovery import LogRecovery, UnopenedLog
-from barnabas.broker.replica.traffic import Traffic
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger

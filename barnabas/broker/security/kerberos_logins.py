@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.config.kerberos_names import local_names
 from barnabas.broker.config.sasl_settings import SaslSettings
 from barnabas.broker.scheduling.slices import Offload, in_place
-from barnabas.broker.security.gssapi_server import GssapiServer
+from barnabas.broker.security.core.gssapi_server import GssapiServer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM, GssContext, GssFailed

@@ -40,10 +40,10 @@ from barnabas.broker.sasl.server_mechanism import LoginIdentity, PlainServer, Se
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload, in_place
 from barnabas.broker.security.authentications import Authentications
+from barnabas.broker.security.core.sasl_session import SaslSession
 from barnabas.broker.security.jwks import KeySource, SigningKeys
 from barnabas.broker.security.kerberos_logins import KerberosLogins
 from barnabas.broker.security.login_steps import LoginSteps
-from barnabas.broker.security.sasl_session import SaslSession
 from barnabas.broker.security.server_login import LoginConnection, LoginService, ServerLogin
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger

@@ -14,9 +14,9 @@ from barnabas.broker.config.sasl_settings import BEARER_MECHANISM
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.broker.security.authentications import Authentications
+from barnabas.broker.security.core.sasl_session import LoginStep, SaslSession, SessionState
 from barnabas.broker.security.jwks import SigningKeys
 from barnabas.broker.security.login_steps import LoginSteps
-from barnabas.broker.security.sasl_session import LoginStep, SaslSession, SessionState
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import ServerConnection, Slot

@@ -16,7 +16,7 @@ from barnabas.client.admin.types import (
     ReplicaDescription,
 )
 from barnabas.client.errors import code_of, error_for
-from barnabas.client.net.metadata import BrokerEndpoint
+from barnabas.client.net.core.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC

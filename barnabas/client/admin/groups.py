@@ -8,8 +8,8 @@ from typing import Any
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import GroupDescription, GroupListing, GroupMemberDescription, PartitionLag
 from barnabas.client.errors import KafkaError, error_for
-from barnabas.client.group.classic_member import assigned_partitions
 from barnabas.client.group.committed_offsets import commit_offsets, committed_offsets
+from barnabas.client.group.core.classic_member import assigned_partitions
 from barnabas.client.net.offsets import LATEST, list_offsets
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError

@@ -10,7 +10,7 @@ from barnabas.client.errors import COORDINATOR_MOVED, ClientClosed, KafkaError, 
 from barnabas.client.loop_affinity import LoopBound
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient, Purpose
-from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.types import TopicPartition

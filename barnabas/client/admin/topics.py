@@ -8,8 +8,8 @@ from typing import get_args
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import NewTopic
 from barnabas.client.errors import IllegalState, KafkaError, error_for
+from barnabas.client.net.core.metadata import TopicInfo
 from barnabas.client.net.deadline import Deadline
-from barnabas.client.net.metadata import TopicInfo
 from barnabas.client.net.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
 from barnabas.client.types import IsolationLevel, OffsetAndTimestamp, TopicPartition
 from barnabas.errors import ErrorCode

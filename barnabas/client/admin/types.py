@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from barnabas.client.net.metadata import BrokerEndpoint
+from barnabas.client.net.core.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.client.consumer.config import ConsumerConfig
 from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.consumer.core.config import ConsumerConfig
 
 __all__ = ["Consumer", "ConsumerConfig"]

@@ -7,15 +7,15 @@ from functools import partial
 from typing import NamedTuple
 
 from barnabas.client.consumer.commits import Commits
-from barnabas.client.consumer.config import ConsumerConfig
-from barnabas.client.consumer.fetching import FetchConfig, Fetcher
+from barnabas.client.consumer.core.config import ConsumerConfig
+from barnabas.client.consumer.core.fetching import FetchConfig, Fetcher
 from barnabas.client.consumer.positions import Positions
 from barnabas.client.consumer.reader import Reader
 from barnabas.client.consumer.subscription import Subscription
 from barnabas.client.group.choice import GroupChoice
 from barnabas.client.group.classic_group import ClassicGroup
-from barnabas.client.group.classic_member import ClassicMember
 from barnabas.client.group.consumer_group import ConsumerGroup
+from barnabas.client.group.core.classic_member import ClassicMember
 from barnabas.client.group.group import GroupHooks
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient

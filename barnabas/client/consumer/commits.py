@@ -11,12 +11,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from barnabas.client.committable import committable
-from barnabas.client.consumer.fetching import Fetcher
+from barnabas.client.consumer.core.fetching import Fetcher
 from barnabas.client.errors import CommitFailed, KafkaError
 from barnabas.client.group.committed_offsets import commit_offsets
 from barnabas.client.group.group import Group
-from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.net.core.backoff import Backoff
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
 from barnabas.client.consumer.assembly import assemble_consumer
-from barnabas.client.consumer.config import ConsumerConfig
-from barnabas.client.consumer.fetch_state import PartitionState, Reset
+from barnabas.client.consumer.core.config import ConsumerConfig
+from barnabas.client.consumer.core.fetch_state import PartitionState, Reset
 from barnabas.client.errors import ClientClosed, IllegalState
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.group import RebalanceListener

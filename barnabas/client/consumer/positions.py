@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.committable import checked_partition, committable, searchable
-from barnabas.client.consumer.fetch_state import PartitionState, Reset
-from barnabas.client.consumer.fetching import Fetcher
+from barnabas.client.consumer.core.fetch_state import PartitionState, Reset
+from barnabas.client.consumer.core.fetching import Fetcher
 from barnabas.client.consumer.reader import Reader
 from barnabas.client.errors import IllegalState, RequestTimedOut
 from barnabas.client.net.cluster import NetworkClient

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-from barnabas.client.consumer.fetch_session import VERSION_BY_NAME_MAX, VERSION_MAX
-from barnabas.client.consumer.read_committed import AbortedFilter, is_delivered
+from barnabas.client.consumer.core.fetch_session import VERSION_BY_NAME_MAX, VERSION_MAX
+from barnabas.client.consumer.core.read_committed import AbortedFilter, is_delivered
 from barnabas.client.errors import (
     BrokerUnreachable,
     CorruptRecords,
@@ -16,8 +16,8 @@ from barnabas.client.errors import (
     error_for,
 )
 from barnabas.client.net.cluster import NetworkClient, Purpose
+from barnabas.client.net.core.metadata import NO_ID
 from barnabas.client.net.deadline import Deadline
-from barnabas.client.net.metadata import NO_ID
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer

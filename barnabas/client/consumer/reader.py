@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.client.consumer.fetch_state import Reset
-from barnabas.client.consumer.fetching import Fetcher, InFlightFetch
-from barnabas.client.consumer.position_checks import InFlightCheck
+from barnabas.client.consumer.core.fetch_state import Reset
+from barnabas.client.consumer.core.fetching import Fetcher, InFlightFetch
+from barnabas.client.consumer.core.position_checks import InFlightCheck
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, NoOffsetForPartition
 from barnabas.client.group.committed_offsets import committed_offsets
-from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import NetworkClient, Purpose
+from barnabas.client.net.core.backoff import Backoff
 from barnabas.client.net.failures import check_login
 from barnabas.client.net.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.net.waiters import Waiters

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from barnabas.client.committable import checked_partition
-from barnabas.client.consumer.fetching import Fetcher
+from barnabas.client.consumer.core.fetching import Fetcher
 from barnabas.client.errors import IllegalState, KafkaError, check_topic_name, error_for
 from barnabas.client.group.choice import GroupChoice
 from barnabas.client.group.group import Group, RebalanceListener, matching_topics

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from barnabas.client.errors import KafkaError
-from barnabas.client.group.classic_member import ClassicMember, ClassicMemberState, Next
+from barnabas.client.group.core.classic_member import ClassicMember, ClassicMemberState, Next
 from barnabas.client.group.group import Group, GroupHooks, matching_topics
-from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.net.core.backoff import Backoff
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from barnabas.client.errors import KafkaError, UnsupportedByBroker
-from barnabas.client.group.classic_member import Change, Next
-from barnabas.client.group.consumer_member import ConsumerMember, ConsumerMemberState, unsupported
+from barnabas.client.group.core.classic_member import Change, Next
+from barnabas.client.group.core.consumer_member import ConsumerMember, ConsumerMemberState, unsupported
 from barnabas.client.group.group import Group, GroupHooks
-from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.net.core.backoff import Backoff
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest

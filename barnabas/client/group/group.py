@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from barnabas.client.errors import KafkaError
-from barnabas.client.group.classic_member import ClassicMember
-from barnabas.client.group.consumer_member import ConsumerMember
+from barnabas.client.group.core.classic_member import ClassicMember
+from barnabas.client.group.core.consumer_member import ConsumerMember
 from barnabas.client.net.cluster import NetworkClient, Purpose
-from barnabas.client.net.metadata import ClusterMetadata
+from barnabas.client.net.core.metadata import ClusterMetadata
 from barnabas.client.net.transport import Connection
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode

@@ -11,13 +11,13 @@ from typing import Any
 
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, RequestTimedOut
 from barnabas.client.loop_affinity import HomeLoop
-from barnabas.client.net.backoff import Backoff
-from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
-from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.coordinators import Coordinators
+from barnabas.client.net.core.backoff import Backoff
+from barnabas.client.net.core.bootstrap import parse_bootstrap
+from barnabas.client.net.core.connection_config import ConnectionConfig
+from barnabas.client.net.core.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.client.net.failures import all_failed, first_error, hopeless, no_answer, refused_login, unreachable_broker
-from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.client.net.security import ClientSecurity
 from barnabas.client.net.stale_brokers import StaleBrokers
 from barnabas.client.net.transport import Connection

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.client.errors import IllegalState, KafkaError, code_of, error_for
-from barnabas.client.net.backoff import Backoff
-from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
+from barnabas.client.net.core.backoff import Backoff
+from barnabas.client.net.core.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.errors import ErrorCode, LocalProtocolError
 from barnabas.ports import Clock, Rng
 from barnabas.runtime.scope import Scope

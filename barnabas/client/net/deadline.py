@@ -7,8 +7,8 @@ import math
 from typing import Final
 
 from barnabas.client.errors import KafkaError, RequestTimedOut, UnknownTopicOrPartition
-from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.net.core.backoff import Backoff
 
 MISSING_MS: Final = 2_000  # a broker may not know a topic yet that was created at another one
 

@@ -16,8 +16,8 @@ from barnabas.client.errors import (
     RequestTimedOut,
     UnsupportedByBroker,
 )
-from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.connect_errors import connect_failure, other_protocol, tls_failure
+from barnabas.client.net.core.backoff import Backoff
 from barnabas.client.net.security import ClientSecurity
 from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.network_port import Network

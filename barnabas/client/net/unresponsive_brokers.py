@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from barnabas.client.errors import BrokerUnreachable
-from barnabas.client.net.metadata import ClusterMetadata
+from barnabas.client.net.core.metadata import ClusterMetadata
 from barnabas.client.net.transport import Connection
 from barnabas.ports import Clock
 

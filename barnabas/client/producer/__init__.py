@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.client.producer.config import ProducerConfig
+from barnabas.client.producer.core.config import ProducerConfig
+from barnabas.client.producer.core.transaction import Transaction
 from barnabas.client.producer.producer import Producer
-from barnabas.client.producer.transaction import Transaction
 
 __all__ = ["Producer", "ProducerConfig", "Transaction"]

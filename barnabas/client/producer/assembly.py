@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.producer.batching import Accumulator
-from barnabas.client.producer.config import ProducerConfig
+from barnabas.client.producer.core.batching import Accumulator
+from barnabas.client.producer.core.config import ProducerConfig
+from barnabas.client.producer.core.dispatch import SenderConfig
+from barnabas.client.producer.core.sender import Sender
+from barnabas.client.producer.core.transactions import Transactions
 from barnabas.client.producer.delivery import Delivery
-from barnabas.client.producer.dispatch import SenderConfig
 from barnabas.client.producer.routing import Routing
-from barnabas.client.producer.sender import Sender
-from barnabas.client.producer.transactions import Transactions
 
 
 class ProducerParts(NamedTuple):

@@ -12,11 +12,11 @@ from barnabas.client.errors import ClientClosed, KafkaError, ProducerFailed, Tra
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.failures import first_error
 from barnabas.client.net.waiters import Waiters
-from barnabas.client.producer.batching import Accumulator
-from barnabas.client.producer.dispatch import Dispatch
-from barnabas.client.producer.sender import Sender
-from barnabas.client.producer.transaction_state import Outgoing, TransactionPhase
-from barnabas.client.producer.transactions import Transactions
+from barnabas.client.producer.core.batching import Accumulator
+from barnabas.client.producer.core.dispatch import Dispatch
+from barnabas.client.producer.core.sender import Sender
+from barnabas.client.producer.core.transaction_state import Outgoing, TransactionPhase
+from barnabas.client.producer.core.transactions import Transactions
 from barnabas.client.producer.unretrieved_errors import UnretrievedErrors
 from barnabas.client.types import RecordMetadata, TopicPartition
 from barnabas.errors import LocalProtocolError

@@ -16,13 +16,13 @@ from barnabas.client.loop_affinity import LoopBound, bound_to_loop
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.producer.assembly import assemble_producer
-from barnabas.client.producer.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
-from barnabas.client.producer.config import ProducerConfig
+from barnabas.client.producer.core.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
+from barnabas.client.producer.core.config import ProducerConfig
+from barnabas.client.producer.core.outgoing_record import as_bytes, checked_headers, checked_timestamp, serialized
+from barnabas.client.producer.core.transaction import Transaction
+from barnabas.client.producer.core.transaction_state import TransactionPhase
 from barnabas.client.producer.divided_batch import divided
-from barnabas.client.producer.outgoing_record import as_bytes, checked_headers, checked_timestamp, serialized
-from barnabas.client.producer.transaction import Transaction
 from barnabas.client.producer.transaction_calls import TransactionCalls
-from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.types import (
     Acks,
     BytesLike,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from barnabas.client.errors import BufferExhausted, ClientClosed, IllegalState, InvalidTopic, error_for
 from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.net.core.metadata import ClusterMetadata, TopicInfo
 from barnabas.client.net.failures import check_login
-from barnabas.client.net.metadata import ClusterMetadata, TopicInfo
-from barnabas.client.producer.batching import Accumulator, PartitionQueue
+from barnabas.client.producer.core.batching import Accumulator, PartitionQueue
+from barnabas.client.producer.core.murmur2 import partition_for_key
+from barnabas.client.producer.core.partitioning import StickyPartitioner
 from barnabas.client.producer.delivery import Delivery
-from barnabas.client.producer.murmur2 import partition_for_key
-from barnabas.client.producer.partitioning import StickyPartitioner
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from barnabas.client.committable import committable
 from barnabas.client.errors import IllegalState, RequestTimedOut, TransactionFailed
 from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.producer.core.transaction_state import TransactionPhase
+from barnabas.client.producer.core.transactions import Transactions
 from barnabas.client.producer.delivery import Delivery
-from barnabas.client.producer.transaction_state import TransactionPhase
-from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 
 _CLOSE_TIMEOUT_MS = 5_000

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.testing.node_host import NodeHost
 
 STATE: Final = "clock"  # in the host: ids of groups

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from barnabas.testing import kit_thread
 from barnabas.testing.errors import KitError, patience
 from barnabas.testing.handle import Handle
-from barnabas.testing.history.evidence import clock
+from barnabas.testing.history.core.evidence import clock
 from barnabas.testing.history.last_requests import WAITS
 
 if TYPE_CHECKING:

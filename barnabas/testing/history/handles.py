@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, unknown
 from barnabas.testing.extension import Commands, Extension, settle
-from barnabas.testing.history.events import Delivered, HistoryEvent, Produced, event_of
-from barnabas.testing.history.evidence import Anomaly, Evidence, with_groups
-from barnabas.testing.history.exactly_once import CommittedRecord, Key
-from barnabas.testing.history.final_state import FinalState
+from barnabas.testing.history.core.events import Delivered, HistoryEvent, Produced, event_of
+from barnabas.testing.history.core.evidence import Anomaly, Evidence, with_groups
+from barnabas.testing.history.core.exactly_once import CommittedRecord, Key
+from barnabas.testing.history.core.final_state import FinalState
 from barnabas.testing.kit_thread import blocking, coroutine
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class HistoryAio:
         Call it when the application has finished. An anomaly has the name that Jepsen uses, for example "lost-write", and the
         events that are its evidence. "incomplete-history" says what could not be checked.
         """
-        from barnabas.testing.history.checker import check
+        from barnabas.testing.history.core.checker import check
 
         history = self._history
         events = await history._events()
@@ -167,7 +167,7 @@ class History(Extension):
         return self.arrived()
 
     def of(self, kind: type[E], **wanted: object) -> list[E]:
-        """The events of one class of `barnabas.testing.history.events` whose attributes have the given values.
+        """The events of one class of `barnabas.testing.history.core.events` whose attributes have the given values.
 
         Raises:
             KitError: the class has no such attribute.
@@ -253,8 +253,8 @@ class History(Extension):
     async def compared(self, source: str, target: str, key: Key) -> str:
         """What `assert_exactly_once` does, as a coroutine of the kit's thread; "" if all agree."""
         from barnabas.client import KafkaError
-        from barnabas.testing.history.exactly_once import differences
-        from barnabas.testing.history.group_checks import commits_of
+        from barnabas.testing.history.core.exactly_once import differences
+        from barnabas.testing.history.core.group_checks import commits_of
 
         async with self._reader() as reader:
             known = await reader.list_topics()

@@ -27,8 +27,8 @@ from barnabas.protocol.records import (
     read_control,
 )
 from barnabas.protocol.schema import decode_versioned
-from barnabas.testing.history.exactly_once import CommittedRecord
-from barnabas.testing.history.final_state import FinalState, HeldLog, LoggedBatch, TransactionStep
+from barnabas.testing.history.core.exactly_once import CommittedRecord
+from barnabas.testing.history.core.final_state import FinalState, HeldLog, LoggedBatch, TransactionStep
 
 BATCHES_MAX: Final = 500_000
 RECORDS_MAX: Final = 1_000_000  # of one topic, for a comparison of records

@@ -25,7 +25,7 @@ from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.faults.table import is_internal, mapped
-from barnabas.testing.history.describe import DESCRIBED, Fields, produced_batches, refused_batches
+from barnabas.testing.history.core.describe import DESCRIBED, Fields, produced_batches, refused_batches
 from barnabas.testing.history.request_texts import FETCH, PRODUCE, TopicNames, outcome, subject
 
 LEVELS: Final = ("off", "last", "all")

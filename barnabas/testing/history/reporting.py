@@ -41,7 +41,7 @@ def add_to_report(item: pytest.Item, report: pytest.TestReport, seed: int) -> No
         report.sections.append(("kafka", text))
 
 
-def differences(left: list[bytes], right: list[bytes]) -> list[str]:
+def assertion_lines(left: list[bytes], right: list[bytes]) -> list[str]:
     """Tells which values of records differ, in the first line, as pytest's explanation of `left == right`."""
     extra, missing = Counter(left) - Counter(right), Counter(right) - Counter(left)
     told = [

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from barnabas.testing.faults.rule import leaves, subjects
-from barnabas.testing.history.describe import error_name
+from barnabas.testing.history.core.describe import error_name
 
 LEAVES_MAX: Final = 500  # fields of an answer in which an error is looked for
 NAMES_SHOWN: Final = 3

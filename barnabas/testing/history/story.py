@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from heapq import merge
 from typing import Final
 
-from barnabas.testing.history.events import (
+from barnabas.testing.history.core.events import (
     HistoryEvent,
     MarkersWritten,
     OffsetsCommitted,
@@ -21,8 +21,8 @@ from barnabas.testing.history.events import (
     ProducerIdGiven,
     TransactionEnded,
 )
-from barnabas.testing.history.evidence import offsets, who
-from barnabas.testing.history.final_state import TransactionStep
+from barnabas.testing.history.core.evidence import offsets, who
+from barnabas.testing.history.core.final_state import TransactionStep
 from barnabas.testing.history.trace import HeldMarker
 
 FENCED: Final = frozenset(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.testing.errors import KitError
-from barnabas.testing.history.events import KINDS, HistoryEvent, event_of
-from barnabas.testing.history.final_state import FinalState, TransactionStep
+from barnabas.testing.history.core.events import KINDS, HistoryEvent, event_of
+from barnabas.testing.history.core.final_state import FinalState, TransactionStep
 
 FORMAT: Final = "kafkatrace"
 VERSION: Final = 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.controller.controller import DECISION_UNITS
-from barnabas.broker.controller.decision import ClusterView, MetadataDecision
+from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
 from barnabas.broker.image.image import MetadataDelta, MetadataImage
 from barnabas.broker.image.records import (
     BeginTransactionRecord,
@@ -24,7 +24,7 @@ from barnabas.broker.image.records import (
 from barnabas.broker.node.node import Node
 from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.quorum import snapshot_writer
-from barnabas.broker.quorum.snapshots import list_snapshots
+from barnabas.broker.quorum.core.snapshots import list_snapshots
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.messages.admin import (

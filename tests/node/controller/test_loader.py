@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from barnabas.broker.controller.features import UnsupportedFeatures
+from barnabas.broker.controller.core.features import UnsupportedFeatures
 from barnabas.broker.controller.loader import MetadataLoader
 from barnabas.broker.image.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, difference
 from barnabas.broker.image.records import (
@@ -22,7 +22,7 @@ from barnabas.broker.image.records import (
 )
 from barnabas.broker.image.snapshot import snapshot_records
 from barnabas.broker.node.node import Node
-from barnabas.broker.quorum.snapshots import SnapshotId
+from barnabas.broker.quorum.core.snapshots import SnapshotId
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch

@@ -7,7 +7,7 @@ import pytest
 from barnabas.broker.api.call import Call
 from barnabas.broker.handlers import delete_records as handler
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.groups import FindCoordinatorRequest

@@ -12,7 +12,7 @@ import pytest
 from barnabas.broker.api.call import Call, Pending
 from barnabas.broker.handlers.fetch import LARGE, PARTITIONS_A_YIELD, fetch
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.fetch import ForgottenTopic

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica import follower_log
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core import follower_log
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import build_end_txn_marker
 from tests.support.broker.fetches import follower, offsets, parts, request, wanted

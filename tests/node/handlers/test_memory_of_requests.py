@@ -8,7 +8,7 @@ from struct import unpack
 
 import pytest
 
-from barnabas.broker.controller import configs, topics
+from barnabas.broker.controller.core import configs, topics
 from tests.support.broker.nodes import Peer
 from tests.support.processes.huge.configs import changed, replaced, resources
 from tests.support.processes.huge.records import fetch_partitions, fetch_topics, produce_partitions, produce_topics

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from barnabas.broker.controller.decision import MetadataDecision
+from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.image.image import MetadataDelta, PartitionImage, TopicImage
 from barnabas.broker.image.records import FeatureLevelRecord
 from barnabas.broker.node.node import Node

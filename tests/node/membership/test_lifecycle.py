@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.controller.decision import MetadataDecision
-from barnabas.broker.controller.features import UnsupportedFeatures
+from barnabas.broker.controller.core.decision import MetadataDecision
+from barnabas.broker.controller.core.features import UnsupportedFeatures
 from barnabas.broker.image.image import PartitionImage
 from barnabas.broker.image.records import ConfigRecord, FeatureLevelRecord, MetadataRecord, encode_record
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica.identity import WrongDirectory
+from barnabas.broker.replica.core.identity import WrongDirectory
 from barnabas.errors import DirectoryInUse
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.image.records import FeatureLevelRecord, encode_record
-from barnabas.broker.quorum.quorum_state import QuorumState, read_quorum_state, write_quorum_state
-from barnabas.broker.quorum.snapshots import decode_snapshot, encode_snapshot, list_snapshots, snapshot_name
-from barnabas.broker.quorum.voters import VotersDisagree, VoterSet
+from barnabas.broker.quorum.core.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from barnabas.broker.quorum.core.snapshots import decode_snapshot, encode_snapshot, list_snapshots, snapshot_name
+from barnabas.broker.quorum.core.voters import VotersDisagree, VoterSet
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.checkpoints import MetaProperties, write_meta_properties
 from barnabas.storage.disk import MemoryDisk

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica.isr import IsrProposal
+from barnabas.broker.replica.core.isr import IsrProposal
 from barnabas.protocol.messages.cluster import AlterPartitionRequest
 from tests.support.broker.nodes import Peer
 from tests.support.waiting import until

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening

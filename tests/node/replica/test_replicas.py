@@ -14,7 +14,8 @@ import pytest
 
 from barnabas.broker.image.image import TOPIC_RESOURCE, MetadataDelta
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica import follower_log, recovery, replicas
+from barnabas.broker.replica import recovery, replicas
+from barnabas.broker.replica.core import follower_log
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica.identity import WrongDirectory
+from barnabas.broker.replica.core.identity import WrongDirectory
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.admin import DescribeLogDirsRequest

@@ -18,7 +18,7 @@ import pytest
 from barnabas.broker.config.kerberos_names import local_names
 from barnabas.broker.node.node import Node
 from barnabas.broker.sasl.server_mechanism import LoginFailed
-from barnabas.broker.security.gssapi_server import GssapiServer
+from barnabas.broker.security.core.gssapi_server import GssapiServer
 from barnabas.client import Admin, AuthenticationFailed, Consumer, KafkaError, Producer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.runtime.offload import WorkerThread

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.client.group.classic_member import ClassicMember, Next
+from barnabas.client.group.core.classic_member import ClassicMember, Next
 from barnabas.protocol.messages.groups import (
     ConsumerProtocolAssignment,
     JoinGroupResponse,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from barnabas.client.consumer.fetching import FetchConfig, Fetcher, InFlightFetch
-from barnabas.client.net.metadata import ClusterMetadata
+from barnabas.client.consumer.core.fetching import FetchConfig, Fetcher, InFlightFetch
+from barnabas.client.net.core.metadata import ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (

@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.quorum.following import Installation
-from barnabas.broker.quorum.machine import RaftMachine
-from barnabas.broker.quorum.messages import (
+from barnabas.broker.quorum.core.following import Installation
+from barnabas.broker.quorum.core.machine import RaftMachine
+from barnabas.broker.quorum.core.messages import (
     BeginEpoch,
     EndEpoch,
     Failure,
@@ -22,11 +22,11 @@ from barnabas.broker.quorum.messages import (
     SnapshotFetch,
     Vote,
 )
-from barnabas.broker.quorum.quorum_state import NO_NODE, QuorumState, read_quorum_state, write_quorum_state
-from barnabas.broker.quorum.raft_log import RaftLog
-from barnabas.broker.quorum.roles import Timing
-from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot, encode_snapshot
-from barnabas.broker.quorum.voters import VoterSet
+from barnabas.broker.quorum.core.quorum_state import NO_NODE, QuorumState, read_quorum_state, write_quorum_state
+from barnabas.broker.quorum.core.raft_log import RaftLog
+from barnabas.broker.quorum.core.roles import Timing
+from barnabas.broker.quorum.core.snapshots import SnapshotId, check_snapshot, encode_snapshot
+from barnabas.broker.quorum.core.voters import VoterSet
 from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.ports import Clock
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch

@@ -10,10 +10,10 @@ from barnabas.client.errors import (
     BrokerUnreachable,
     KafkaError,
 )
-from barnabas.client.producer.batching import Accumulator, record_size_max
-from barnabas.client.producer.dispatch import Dispatch, SenderConfig
-from barnabas.client.producer.sender import Sender
-from barnabas.client.producer.transactions import Transactions
+from barnabas.client.producer.core.batching import Accumulator, record_size_max
+from barnabas.client.producer.core.dispatch import Dispatch, SenderConfig
+from barnabas.client.producer.core.sender import Sender
+from barnabas.client.producer.core.transactions import Transactions
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo
-from barnabas.broker.coordinator.host.shard import ShardHost
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.coordinator.shard_host import ShardHost
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.replica.replicas import Replicas as NodeReplicas
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices

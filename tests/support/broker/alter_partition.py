@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.broker.controller.isr import alter_partition
+from barnabas.broker.controller.core.isr import alter_partition
 from barnabas.broker.image.image import MetadataImage
 from barnabas.protocol.messages.cluster import (
     AlterPartitionRequest,

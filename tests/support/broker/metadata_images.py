@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.controller.decision import ClusterView
-from barnabas.broker.controller.features import supported_features
-from barnabas.broker.controller.registration import bootstrap_records, register_broker, unfence_broker
+from barnabas.broker.controller.core.decision import ClusterView
+from barnabas.broker.controller.core.features import supported_features
+from barnabas.broker.controller.core.registration import bootstrap_records, register_broker, unfence_broker
 from barnabas.broker.image.image import EMPTY_IMAGE, MetadataImage
 from barnabas.broker.image.records import MetadataRecord, PartitionRecord, TopicRecord
 from barnabas.broker.image.replay import ImageBuilder

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.testing.history.events import (
+from barnabas.testing.history.core.events import (
     Delivered,
     GroupChanged,
     HistoryEvent,
@@ -20,7 +20,7 @@ from barnabas.testing.history.events import (
     ProducerIdGiven,
     TransactionEnded,
 )
-from barnabas.testing.history.final_state import FinalState, HeldLog, LoggedBatch, TransactionStep
+from barnabas.testing.history.core.final_state import FinalState, HeldLog, LoggedBatch, TransactionStep
 
 GROUP = "readers"
 PARTITIONS = [("orders", 0), ("orders", 1), ("paid", 0)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas.broker.quorum.snapshots import decode_snapshot
-from barnabas.broker.quorum.voters import VoterSet
+from barnabas.broker.quorum.core.snapshots import decode_snapshot
+from barnabas.broker.quorum.core.voters import VoterSet
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "metadata"
 STANDALONE = (GOLDEN / "standalone-0-0.bin").read_bytes()

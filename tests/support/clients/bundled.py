@@ -23,7 +23,7 @@ from barnabas.client import (
     TopicPartition,
 )
 from barnabas.client.errors import UnknownTopicOrPartition
-from barnabas.client.net.metadata import TopicInfo
+from barnabas.client.net.core.metadata import TopicInfo
 from barnabas.client.types import IsolationLevel
 from tests.support.oracle.real_kafka import SETTINGS, UNKNOWN_SETTING
 from tests.support.oracle.wire import Wire

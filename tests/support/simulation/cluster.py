@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol.records import iter_batches

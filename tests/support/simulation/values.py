@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.protocol.records import decode_records
 
 

@@ -9,9 +9,9 @@ import pytest
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.key import ConfigType
 from barnabas.broker.config.topic_config import TOPIC_KEYS, log_config
-from barnabas.broker.quorum.raft_log import log_config_of
-from barnabas.broker.quorum.roles import Timing
-from barnabas.broker.replica.fetch_plan import FetchLimits
+from barnabas.broker.quorum.core.raft_log import log_config_of
+from barnabas.broker.quorum.core.roles import Timing
+from barnabas.broker.replica.core.fetch_plan import FetchLimits
 from barnabas.broker.replica.fetcher import limits_of
 from barnabas.storage.log_config import LogConfig
 

@@ -9,8 +9,8 @@ import pytest
 
 from barnabas.cli.record_writer import InputPlace, RecordWriter
 from barnabas.client.errors import DeliveryTimedOut, KafkaError, PartlyWritten, RecordTooLarge
-from barnabas.client.producer.config import ProducerConfig
-from barnabas.client.producer.transaction_state import TransactionPhase
+from barnabas.client.producer.core.config import ProducerConfig
+from barnabas.client.producer.core.transaction_state import TransactionPhase
 
 LINES = InputPlace(0, 1)
 

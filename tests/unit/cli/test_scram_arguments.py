@@ -7,7 +7,7 @@ from base64 import b64encode
 
 import pytest
 
-from barnabas.broker.controller.scram_users import scram_record
+from barnabas.broker.controller.core.scram_users import scram_record
 from barnabas.cli.scram_arguments import scram_records
 from tests.support.rng import SeededRng
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.group.assignors import (
+from barnabas.client.group.core.assignors import (
     ASSIGNORS,
     MemberSubscription,
     assign_cooperative_sticky,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.net.backoff import PAUSE_MAX_MS, Backoff, retry_pause_ms
+from barnabas.client.net.core.backoff import PAUSE_MAX_MS, Backoff, retry_pause_ms
 from tests.support.rng import SeededRng
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from barnabas.client.errors import AuthorizationFailed
 from barnabas.client.group.classic_group import ClassicGroup
-from barnabas.client.group.classic_member import ClassicMemberState
+from barnabas.client.group.core.classic_member import ClassicMemberState
 from barnabas.client.group.group import GroupHooks
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig
 from tests.support.bench.classic_member import joined, make
 from tests.support.waiting import until
 

@@ -12,7 +12,7 @@ import pytest
 from barnabas.client.errors import BrokerUnreachable
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse

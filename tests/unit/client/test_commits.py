@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.client.consumer.commits import Commits, _Turns
-from barnabas.client.consumer.fetching import FetchConfig, Fetcher
+from barnabas.client.consumer.core.fetching import FetchConfig, Fetcher
 from barnabas.client.errors import CommitFailed
 from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.consumer_group import ConsumerGroup
-from barnabas.client.group.consumer_member import ConsumerMemberState
+from barnabas.client.group.core.consumer_member import ConsumerMemberState
 from barnabas.client.group.group import Group, GroupHooks
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse

@@ -12,7 +12,7 @@ import pytest
 from barnabas import client
 from barnabas.client import errors
 from barnabas.client.errors import IllegalState, KafkaError
-from barnabas.client.group.assignors import ASSIGNORS
+from barnabas.client.group.core.assignors import ASSIGNORS
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.net.security_config import SecurityConfig
 from barnabas.client.types import Acks, AssignorName, AutoOffsetReset, CompressionType, GroupProtocol, IsolationLevel

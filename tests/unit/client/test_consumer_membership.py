@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from barnabas.client.errors import KafkaError, UnsupportedByBroker
-from barnabas.client.group.classic_member import Next
-from barnabas.client.group.consumer_member import VALID_PREVIOUS, ConsumerMember, ConsumerMemberState
+from barnabas.client.group.core.classic_member import Next
+from barnabas.client.group.core.consumer_member import VALID_PREVIOUS, ConsumerMember, ConsumerMemberState
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import (

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from barnabas.client.errors import RequestTimedOut, UnknownTopicOrPartition, error_for
+from barnabas.client.net.core.metadata import ClusterMetadata
 from barnabas.client.net.deadline import MISSING_MS, Deadline
-from barnabas.client.net.metadata import ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import (

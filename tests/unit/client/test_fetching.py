@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.consumer.fetching import FetchConfig, Fetcher
+from barnabas.client.consumer.core.fetching import FetchConfig, Fetcher
 from barnabas.client.errors import BrokerUnreachable, KafkaError, OffsetOutOfRange
 from barnabas.client.types import ValueRun
 from barnabas.errors import ErrorCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.errors import IllegalState, KafkaError
-from barnabas.client.group.classic_member import VALID_PREVIOUS, ClassicMember, ClassicMemberState, Next
+from barnabas.client.group.core.classic_member import VALID_PREVIOUS, ClassicMember, ClassicMemberState, Next
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.errors import IllegalState
-from barnabas.client.net.bootstrap import parse_bootstrap
-from barnabas.client.net.metadata import NO_ID, ClusterMetadata
+from barnabas.client.net.core.bootstrap import parse_bootstrap
+from barnabas.client.net.core.metadata import NO_ID, ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.fetching import InFlightFetch
+from barnabas.client.consumer.core.fetching import InFlightFetch
 from barnabas.client.errors import BrokerUnreachable
-from barnabas.client.net.metadata import BrokerEndpoint
+from barnabas.client.net.core.metadata import BrokerEndpoint
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.protocol.schema import decode, encode

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from barnabas.client.consumer.fetching import InFlightFetch
-from barnabas.client.consumer.leader_epochs import LeaderEpochHistory
-from barnabas.client.consumer.position_checks import OLD_METADATA_MS, InFlightCheck
+from barnabas.client.consumer.core.fetching import InFlightFetch
+from barnabas.client.consumer.core.leader_epochs import LeaderEpochHistory
+from barnabas.client.consumer.core.position_checks import OLD_METADATA_MS, InFlightCheck
 from barnabas.client.errors import BrokerUnreachable, KafkaError, LogTruncated, OffsetOutOfRange, UnsupportedByBroker
 from barnabas.errors import ErrorCode
 from barnabas.limits import EPOCHS_REMEMBERED_MAX

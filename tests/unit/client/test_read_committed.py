@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from barnabas.client.consumer.read_committed import AbortedFilter
+from barnabas.client.consumer.core.read_committed import AbortedFilter
 
 PLAIN = -1
 

@@ -6,9 +6,9 @@ from barnabas.client.errors import (
     RequestTimedOut,
     TransactionFailed,
 )
-from barnabas.client.producer.batching import BATCH_OVERHEAD, record_size_max
-from barnabas.client.producer.transaction_state import TransactionPhase
-from barnabas.client.producer.transactions import Transactions
+from barnabas.client.producer.core.batching import BATCH_OVERHEAD, record_size_max
+from barnabas.client.producer.core.transaction_state import TransactionPhase
+from barnabas.client.producer.core.transactions import Transactions
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.produce import ProduceResponse
 from barnabas.protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse

@@ -13,8 +13,8 @@ from barnabas.client.errors import (
     TransactionFailed,
     UnsupportedByBroker,
 )
-from barnabas.client.producer.transaction_state import VALID_PREVIOUS, Outgoing, Step, TransactionPhase
-from barnabas.client.producer.transactions import Transactions
+from barnabas.client.producer.core.transaction_state import VALID_PREVIOUS, Outgoing, Step, TransactionPhase
+from barnabas.client.producer.core.transactions import Transactions
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.transactions import (

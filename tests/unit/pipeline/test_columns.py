@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.client.consumer.core.read_committed import AbortedFilter
 from barnabas.client.consumer.ranges import Chunk, PlacedBatch, deliverable
-from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.record_codec import NewRecord

@@ -9,7 +9,7 @@ pa = pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installe
 from hypothesis import given, settings  # noqa: E402 - after the skip
 from hypothesis import strategies as st  # noqa: E402 - after the skip
 
-from barnabas.client.producer.murmur2 import partition_for_key  # noqa: E402 - after the skip
+from barnabas.client.producer.core.murmur2 import partition_for_key  # noqa: E402 - after the skip
 from barnabas.pipeline.encoding import BATCH_BYTES_MAX, as_binary, encode_rows, partitions_of_keys  # noqa: E402 - ditto
 from barnabas.protocol.record_codec import NewRecord, encode  # noqa: E402 - after the skip
 

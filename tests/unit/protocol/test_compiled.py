@@ -108,7 +108,7 @@ def test_the_tests_of_the_plain_loops_pass_with_the_compiled_ones(tree: Path, is
     built = build(tree, ".", python=isolated)
     assert built.returncode == 0, built.stdout
     loaded = (
-        "import barnabas.protocol.record_codec as r, barnabas.protocol.record_walk as w, barnabas.client.producer.murmur2 as m;"
+        "import barnabas.protocol.record_codec as r, barnabas.protocol.record_walk as w, barnabas.client.producer.core.murmur2 as m;"
         "print(r.__file__, w.__file__, m.__file__)"
     )
     files = run(tree, "-c", loaded).stdout.split()

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.config.kerberos_names import local_names
 from barnabas.broker.sasl.server_mechanism import LoginFailed
-from barnabas.broker.security.gssapi_server import GssapiServer
+from barnabas.broker.security.core.gssapi_server import GssapiServer
 from barnabas.protocol.kerberos import GssapiClient, GssFailed
 from barnabas.protocol.sasl import SaslFailed
 

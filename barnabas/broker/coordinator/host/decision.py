@@ -1,4 +1,4 @@
-"""Decisions of coordinator shards, and the interface of a shard to its host (`host/shard.py`)."""
+"""Decisions of coordinator shards, and the interface of a shard to its host (`coordinator/shard_host.py`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from barnabas.broker.replica.verification_guard import VerificationGuard
+from barnabas.broker.replica.core.verification_guard import VerificationGuard
 
 A = TypeVar("A")
 R = TypeVar("R")

@@ -26,7 +26,7 @@ from barnabas.storage.steps import record_slices, unpacked
 from barnabas.work import SLICE, Steps
 
 if TYPE_CHECKING:
-    from barnabas.broker.replica.machine import Replica
+    from barnabas.broker.replica.core.machine import Replica
 
 log = logger("kafka.server")
 

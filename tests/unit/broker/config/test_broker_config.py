@@ -15,7 +15,7 @@ from barnabas.broker.config.properties import parse_properties
 from barnabas.broker.config.server_keys import SERVER_KEYS
 from barnabas.broker.config.topic_config import TOPIC_KEYS, log_config, topic_value, validate_topic_config
 from barnabas.broker.config.unserved_keys import unserved
-from barnabas.broker.controller.config_remarks import remarks
+from barnabas.broker.controller.core.config_remarks import remarks
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 from barnabas.storage.log_config import LogConfig
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.config.config_providers import ConfigProviders, broker_config
 from barnabas.broker.config.entries import broker_entries
-from barnabas.broker.controller.config_remarks import remarks
+from barnabas.broker.controller.core.config_remarks import remarks
+from barnabas.broker.node.config_providers import ConfigProviders, broker_config
 from barnabas.cli.client_properties import ClientProperties, WrongCall
 from barnabas.cli.serve import node_config
 from barnabas.errors import BrokerError, ErrorCode

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.controller.acls import ACLS_OF_A_REQUEST_MAX, create_acls, delete_acls
-from barnabas.broker.controller.scram_users import alter_scram_users
+from barnabas.broker.controller.core.acls import ACLS_OF_A_REQUEST_MAX, create_acls, delete_acls
+from barnabas.broker.controller.core.scram_users import alter_scram_users
 from barnabas.broker.image.image import AclImage, MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest

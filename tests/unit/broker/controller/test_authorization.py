@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from barnabas.broker.api.access import CLUSTER_NAME, FULL_ACCESS
-from barnabas.broker.controller.authorization import authorized_decision
-from barnabas.broker.controller.decision import MetadataDecision
-from barnabas.broker.controller.requests import DECISIONS, OF_CLIENTS
+from barnabas.broker.authorization.api_operations import API_PERMISSIONS
+from barnabas.broker.controller.core.authorization import authorized_decision
+from barnabas.broker.controller.core.decision import MetadataDecision
+from barnabas.broker.controller.core.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.image.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.image.records import TopicRecord
-from barnabas.broker.security.api_operations import API_PERMISSIONS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.admin import (

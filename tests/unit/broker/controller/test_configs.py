@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.controller.config_remarks import remarks_on_change
-from barnabas.broker.controller.configs import ConfigOperation, alter_configs, incremental_alter_configs
+from barnabas.broker.controller.core.config_remarks import remarks_on_change
+from barnabas.broker.controller.core.configs import ConfigOperation, alter_configs, incremental_alter_configs
 from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.image.records import ClearElrRecord, ConfigRecord, FeatureLevelRecord, MetadataRecord
 from barnabas.errors import ErrorCode

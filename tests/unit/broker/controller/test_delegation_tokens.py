@@ -10,8 +10,8 @@ import pytest
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.token_keys import token_hmac
-from barnabas.broker.controller.decision import MetadataDecision
-from barnabas.broker.controller.delegation_tokens import (
+from barnabas.broker.controller.core.decision import MetadataDecision
+from barnabas.broker.controller.core.delegation_tokens import (
     EXPIRED_OF_A_DECISION_MAX,
     create_token,
     expire_token,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.controller.elections import ElectionKind, Elections
+from barnabas.broker.controller.core.elections import ElectionKind, Elections
 from barnabas.broker.image.assignment import Assignment
 from barnabas.broker.image.image import (
     BROKER_RESOURCE,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.broker.controller.features import UnsupportedFeatures, UpgradeType, check_features, update_features
-from barnabas.broker.controller.registration import register_broker
+from barnabas.broker.controller.core.features import UnsupportedFeatures, UpgradeType, check_features, update_features
+from barnabas.broker.controller.core.registration import register_broker
 from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.image.records import FeatureLevelRecord
 from barnabas.errors import BrokerError, ErrorCode

@@ -8,10 +8,10 @@ import pytest
 
 from barnabas.broker.api.access import FullAccess
 from barnabas.broker.api.principal import ANONYMOUS
+from barnabas.broker.authorization.envelopes import forwarded_header
 from barnabas.broker.controller.forwarding import forward
 from barnabas.broker.peers.peer import Peer
 from barnabas.broker.scheduling.slices import Slices
-from barnabas.broker.security.envelopes import forwarded_header
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.controller.heartbeats import broker_heartbeat
-from barnabas.broker.controller.registration import register_broker
-from barnabas.broker.controller.sessions import (
+from barnabas.broker.controller.core.heartbeats import broker_heartbeat
+from barnabas.broker.controller.core.registration import register_broker
+from barnabas.broker.controller.core.sessions import (
     CRASH_WINDOW_MS,
     CRASHES_FREE,
     PROBE_FENCE_INTERVAL_MS,

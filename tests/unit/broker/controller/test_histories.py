@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.controller.configs import ConfigOperation, incremental_alter_configs
-from barnabas.broker.controller.isr import alter_partition
-from barnabas.broker.controller.reassignments import alter_reassignments
-from barnabas.broker.controller.registration import fence_broker, shut_down_broker, unfence_broker
-from barnabas.broker.controller.topics import create_partitions, create_topics, delete_topics
+from barnabas.broker.controller.core.configs import ConfigOperation, incremental_alter_configs
+from barnabas.broker.controller.core.isr import alter_partition
+from barnabas.broker.controller.core.reassignments import alter_reassignments
+from barnabas.broker.controller.core.registration import fence_broker, shut_down_broker, unfence_broker
+from barnabas.broker.controller.core.topics import create_partitions, create_topics, delete_topics
 from barnabas.broker.image.assignment import Assignment
 from barnabas.broker.image.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
 from barnabas.broker.image.records import MetadataRecord, ProducerIdsRecord, decode_record, encode_record

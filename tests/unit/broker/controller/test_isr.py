@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.controller.isr import alter_partition, balance_leaders, elect_leaders, elect_unclean_leaders
-from barnabas.broker.controller.registration import fence_broker, shut_down_broker
+from barnabas.broker.controller.core.isr import alter_partition, balance_leaders, elect_leaders, elect_unclean_leaders
+from barnabas.broker.controller.core.registration import fence_broker, shut_down_broker
 from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.image.records import ConfigRecord
 from barnabas.errors import BrokerError, ErrorCode

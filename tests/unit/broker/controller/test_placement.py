@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.broker.controller import placement
+from barnabas.broker.controller.core import placement
 from barnabas.broker.image.image import MetadataImage, PartitionImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.work import finished

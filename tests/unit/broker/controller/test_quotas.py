@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.controller.decision import RECORDS_MAX
-from barnabas.broker.controller.quotas import alter_client_quotas
+from barnabas.broker.controller.core.decision import RECORDS_MAX
+from barnabas.broker.controller.core.quotas import alter_client_quotas
 from barnabas.broker.image.image import MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.controller.reassignments import alter_reassignments, list_partition_reassignments
-from barnabas.broker.controller.registration import fence_broker
+from barnabas.broker.controller.core.reassignments import alter_reassignments, list_partition_reassignments
+from barnabas.broker.controller.core.registration import fence_broker
 from barnabas.broker.image.assignment import Assignment
 from barnabas.broker.image.image import MetadataImage, PartitionImage
 from barnabas.errors import ErrorCode

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.controller.suspicion import ACCEPTED_PAUSE_MS_MAX, PAUSE_MS, PAUSE_MS_MAX, SILENCE_MS, Suspicion
+from barnabas.broker.controller.core.suspicion import (
+    ACCEPTED_PAUSE_MS_MAX,
+    PAUSE_MS,
+    PAUSE_MS_MAX,
+    SILENCE_MS,
+    Suspicion,
+)
 from barnabas.broker.peers.probe_result import ProbeResult
 
 ACCEPTED, REFUSED, UNREACHABLE = ProbeResult.ACCEPTED, ProbeResult.REFUSED, ProbeResult.UNREACHABLE

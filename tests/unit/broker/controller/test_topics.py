@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.controller.decision import MetadataDecision
-from barnabas.broker.controller.topics import create_partitions, create_topics, delete_topics
+from barnabas.broker.controller.core.decision import MetadataDecision
+from barnabas.broker.controller.core.topics import create_partitions, create_topics, delete_topics
 from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.image.records import FenceBrokerRecord, PartitionRecord
 from barnabas.errors import BrokerError, ErrorCode

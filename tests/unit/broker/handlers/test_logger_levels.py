@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.broker.controller.configs import ConfigOperation
+from barnabas.broker.controller.core.configs import ConfigOperation
 from barnabas.broker.handlers.logger_levels import alter_levels, level_of, logger_entries
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import LOGGERS, logger, python_name

@@ -39,7 +39,7 @@ from barnabas.broker.image.records import (
 )
 from barnabas.broker.image.replay import ImageBuilder
 from barnabas.broker.image.snapshot import snapshot_records
-from barnabas.broker.quorum.snapshots import decode_snapshot
+from barnabas.broker.quorum.core.snapshots import decode_snapshot
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.work import finished

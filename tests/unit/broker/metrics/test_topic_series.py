@@ -7,7 +7,7 @@ import pytest
 from barnabas.broker.metrics import topic_series
 from barnabas.broker.metrics.line_table import LineTable
 from barnabas.broker.metrics.topic_series import TopicSeries
-from barnabas.broker.replica.traffic import Traffic
+from barnabas.broker.replica.core.traffic import Traffic
 from barnabas.work import finished
 
 

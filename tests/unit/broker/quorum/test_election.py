@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.quorum.election import PATIENCE_MS, Election
+from barnabas.broker.quorum.core.election import PATIENCE_MS, Election
 
 
 def test_a_tie_does_not_wait_for_a_voter_that_does_not_answer() -> None:

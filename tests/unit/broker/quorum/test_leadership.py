@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.quorum.leadership import Leadership
-from barnabas.broker.quorum.messages import Fetch, LogPoint, SnapshotFetch
-from barnabas.broker.quorum.raft_log import RaftLog
-from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
+from barnabas.broker.quorum.core.leadership import Leadership
+from barnabas.broker.quorum.core.messages import Fetch, LogPoint, SnapshotFetch
+from barnabas.broker.quorum.core.raft_log import RaftLog
+from barnabas.broker.quorum.core.snapshots import SnapshotId, encode_snapshot
 from barnabas.errors import ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import iter_batches

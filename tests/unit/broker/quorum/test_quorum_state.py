@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.quorum.quorum_state import (
+from barnabas.broker.quorum.core.quorum_state import (
     MalformedQuorumState,
     QuorumState,
     read_quorum_state,

@@ -28,8 +28,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.quorum.machine import RaftMachine
-from barnabas.broker.quorum.messages import (
+from barnabas.broker.quorum.core.machine import RaftMachine
+from barnabas.broker.quorum.core.messages import (
     BeginEpoch,
     EndEpoch,
     EpochReply,
@@ -44,11 +44,11 @@ from barnabas.broker.quorum.messages import (
     Vote,
     VoteReply,
 )
-from barnabas.broker.quorum.quorum_state import NO_NODE, read_quorum_state, write_quorum_state
-from barnabas.broker.quorum.raft_log import RaftLog
-from barnabas.broker.quorum.roles import Role, Timing
-from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot, encode_snapshot
-from barnabas.broker.quorum.voters import VoterSet
+from barnabas.broker.quorum.core.quorum_state import NO_NODE, read_quorum_state, write_quorum_state
+from barnabas.broker.quorum.core.raft_log import RaftLog
+from barnabas.broker.quorum.core.roles import Role, Timing
+from barnabas.broker.quorum.core.snapshots import SnapshotId, check_snapshot, encode_snapshot
+from barnabas.broker.quorum.core.voters import VoterSet
 from barnabas.errors import ErrorCode
 from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER

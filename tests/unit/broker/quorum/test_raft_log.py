@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.quorum import snapshots
-from barnabas.broker.quorum.machine import RaftMachine
-from barnabas.broker.quorum.messages import BeginEpoch, Fetch, FetchReply, LogPoint, Vote
-from barnabas.broker.quorum.quorum_state import QuorumState
-from barnabas.broker.quorum.raft_log import ASIDE, LOST_RECORDS, RaftLog
-from barnabas.broker.quorum.roles import Role, Timing
+from barnabas.broker.quorum.core import snapshots
+from barnabas.broker.quorum.core.machine import RaftMachine
+from barnabas.broker.quorum.core.messages import BeginEpoch, Fetch, FetchReply, LogPoint, Vote
+from barnabas.broker.quorum.core.quorum_state import QuorumState
+from barnabas.broker.quorum.core.raft_log import ASIDE, LOST_RECORDS, RaftLog
+from barnabas.broker.quorum.core.roles import Role, Timing
+from barnabas.broker.quorum.core.snapshots import SnapshotId, encode_snapshot, list_snapshots, snapshot_name
+from barnabas.broker.quorum.core.voters import VoterSet
 from barnabas.broker.quorum.snapshot_writer import SnapshotWriter, write_snapshot
-from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_snapshots, snapshot_name
-from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER

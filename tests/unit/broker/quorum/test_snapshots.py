@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.quorum import snapshots
-from barnabas.broker.quorum.snapshots import (
+from barnabas.broker.quorum.core import snapshots
+from barnabas.broker.quorum.core.snapshots import (
     SnapshotId,
     check_snapshot,
     decode_snapshot,

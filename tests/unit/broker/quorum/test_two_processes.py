@@ -7,11 +7,11 @@ import random
 import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.quorum.machine import RaftMachine
-from barnabas.broker.quorum.messages import BeginEpoch, EpochReply, LogPoint, Vote
-from barnabas.broker.quorum.quorum_state import QuorumState
-from barnabas.broker.quorum.raft_log import RaftLog
-from barnabas.broker.quorum.roles import Role, Timing
+from barnabas.broker.quorum.core.machine import RaftMachine
+from barnabas.broker.quorum.core.messages import BeginEpoch, EpochReply, LogPoint, Vote
+from barnabas.broker.quorum.core.quorum_state import QuorumState
+from barnabas.broker.quorum.core.raft_log import RaftLog
+from barnabas.broker.quorum.core.roles import Role, Timing
 from barnabas.errors import ErrorCode
 from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.storage.disk import MemoryDisk

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.quorum.quorum_state import QuorumState
-from barnabas.broker.quorum.snapshots import decode_snapshot, encode_snapshot
-from barnabas.broker.quorum.voters import NotTheSoleVoter, VotersDisagree, VoterSet, VotersRecord
+from barnabas.broker.quorum.core.quorum_state import QuorumState
+from barnabas.broker.quorum.core.snapshots import decode_snapshot, encode_snapshot
+from barnabas.broker.quorum.core.voters import NotTheSoleVoter, VotersDisagree, VoterSet, VotersRecord
 from barnabas.protocol.records import CONTROL_KRAFT_VERSION, CONTROL_KRAFT_VOTERS
 from barnabas.protocol.schema import decode, encode
 from tests.support.broker.standalone import STANDALONE, kafkas_voters

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config.broker_config import Endpoint
-from barnabas.broker.quorum import wire
-from barnabas.broker.quorum.messages import (
+from barnabas.broker.quorum.core import wire
+from barnabas.broker.quorum.core.messages import (
     BeginEpoch,
     EndEpoch,
     EpochReply,
@@ -23,7 +23,7 @@ from barnabas.broker.quorum.messages import (
     Vote,
     VoteReply,
 )
-from barnabas.broker.quorum.snapshots import SnapshotId
+from barnabas.broker.quorum.core.snapshots import SnapshotId
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.messages.fetch import FetchResponse
 from barnabas.protocol.messages.quorum import VoteRequest, VoteResponse

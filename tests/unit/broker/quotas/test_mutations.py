@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.controller.topics import create_partitions, create_topics, delete_topics
+from barnabas.broker.controller.core.topics import create_partitions, create_topics, delete_topics
 from barnabas.broker.image.image import MetadataDelta, MetadataImage, QuotaEntity
 from barnabas.broker.quotas.mutations import MutatingClient, MutationPermits, MutationQuotas
 from barnabas.errors import BrokerError, ErrorCode

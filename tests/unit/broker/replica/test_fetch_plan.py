@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replica.fetch_plan import REST_BYTES_MAX, SEGMENTS_AT_ONCE, FetchLimits, FetchPlan
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.fetch_plan import REST_BYTES_MAX, SEGMENTS_AT_ONCE, FetchLimits, FetchPlan
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
@@ -397,7 +397,7 @@ def named_by(request: FetchRequest | None) -> list[int]:
 
 
 def test_many_partitions_are_named_over_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.replica.fetch_plan.PARTITIONS_PER_REQUEST", 3)
+    monkeypatch.setattr("barnabas.broker.replica.core.fetch_plan.PARTITIONS_PER_REQUEST", 3)
     bench = PlanBench(partitions=8)
     assert named_by(bench.plan.next_request(1)) == [0, 1, 2]
     bench.plan.on_response(response(), WALL_MS)
@@ -406,7 +406,7 @@ def test_many_partitions_are_named_over_several_requests(monkeypatch: pytest.Mon
 
 
 def test_a_leader_without_sessions_is_asked_for_all_partitions_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.replica.fetch_plan.PARTITIONS_PER_REQUEST", 3)
+    monkeypatch.setattr("barnabas.broker.replica.core.fetch_plan.PARTITIONS_PER_REQUEST", 3)
     bench = PlanBench(partitions=5)
     asked = []
     for _ in range(3):

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from barnabas.broker.replica.fetch_sessions import FetchSession, FetchSessions, PartitionKey, WantedPartition
-from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.core.fetch_sessions import FetchSession, FetchSessions, PartitionKey, WantedPartition
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
 
 

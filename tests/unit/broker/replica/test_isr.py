@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.replica.isr import Follower, InSyncReplicas, IsrAnswer, IsrProposal
+from barnabas.broker.replica.core.isr import Follower, InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.errors import BrokerError, ErrorCode
 
 LAG_MS = 100

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.broker.api.call import Done
-from barnabas.broker.replica import follower_log
-from barnabas.broker.replica.machine import Replica
-from barnabas.broker.replica.sequence_gaps import GAP_MS
+from barnabas.broker.replica.core import follower_log
+from barnabas.broker.replica.core.machine import Replica
+from barnabas.broker.replica.core.sequence_gaps import GAP_MS
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, build_end_txn_marker

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.broker.image.image import BrokerImage
 from barnabas.broker.image.records import RegisteredEndpoint
-from barnabas.broker.replica.nearest import LEADER, nearest_replica
+from barnabas.broker.replica.core.nearest import LEADER, nearest_replica
 from tests.support.bench.replica import ReplicaBench
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.replica.throttle import ReplicationQuota, is_throttled
+from barnabas.broker.replica.core.throttle import ReplicationQuota, is_throttled
 
 
 def test_a_burst_is_waited_for_and_forgotten_in_time() -> None:

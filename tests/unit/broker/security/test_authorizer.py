@@ -12,11 +12,11 @@ import pytest
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.principal import USER, Principal
+from barnabas.broker.authorization import authorizer as module
+from barnabas.broker.authorization.audit_log import AuditLog
+from barnabas.broker.authorization.authorizer import Authorizer, java_address
 from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS, AuthorizerSettings, authorizer_settings
 from barnabas.broker.image.image import AclImage, MetadataDelta, MetadataImage, difference
-from barnabas.broker.security import authorizer as module
-from barnabas.broker.security.audit_log import AuditLog
-from barnabas.broker.security.authorizer import Authorizer, java_address
 from barnabas.errors import BrokerError
 from barnabas.loggers import TRACE
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from barnabas.testing.history.checker import NAMES, check
-from barnabas.testing.history.events import (
+from barnabas.testing.history.core.checker import NAMES, check
+from barnabas.testing.history.core.events import (
     Closed,
     Delivered,
     HistoryEvent,
@@ -18,7 +18,7 @@ from barnabas.testing.history.events import (
     Produced,
     TransactionEnded,
 )
-from barnabas.testing.history.final_state import FinalState, HeldLog, LoggedBatch
+from barnabas.testing.history.core.final_state import FinalState, HeldLog, LoggedBatch
 from tests.support.broker.recorded import Recorded, recorded
 
 SEEDS = range(200)

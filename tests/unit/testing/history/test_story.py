@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.testing.history.events import HistoryEvent, Produced, ProducerIdGiven, TransactionEnded
-from barnabas.testing.history.final_state import TransactionStep
+from barnabas.testing.history.core.events import HistoryEvent, Produced, ProducerIdGiven, TransactionEnded
+from barnabas.testing.history.core.final_state import TransactionStep
 from barnabas.testing.history.story import Now, ids_of, story
 from barnabas.testing.history.trace import HeldMarker
 

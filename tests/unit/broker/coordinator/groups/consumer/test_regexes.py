@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.api.access import FullAccess
+from barnabas.broker.coordinator.group_regexes import REFRESH_INTERVAL_MS, RegexSearch
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
-from barnabas.broker.coordinator.groups.consumer.regexes import REFRESH_INTERVAL_MS, RegexSearch
 from barnabas.broker.image.image import AclImage, MetadataImage
 
 

@@ -1,0 +1,108 @@
+"""Requests to the controller: decisions by request class, and refusals. `liveness.py` handles heartbeats and registrations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from barnabas.broker.controller.core.acls import create_acls, delete_acls
+from barnabas.broker.controller.core.configs import alter_configs, incremental_alter_configs
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
+from barnabas.broker.controller.core.delegation_tokens import create_token, expire_token, renew_token
+from barnabas.broker.controller.core.directories import assign_replicas
+from barnabas.broker.controller.core.features import update_features
+from barnabas.broker.controller.core.isr import alter_partition, elect_leaders
+from barnabas.broker.controller.core.producer_ids import allocate_producer_ids
+from barnabas.broker.controller.core.quotas import alter_client_quotas
+from barnabas.broker.controller.core.reassignments import alter_reassignments, list_partition_reassignments
+from barnabas.broker.controller.core.registration import register_controller, unregister_broker
+from barnabas.broker.controller.core.scram_users import alter_scram_users
+from barnabas.broker.controller.core.topics import create_partitions, create_topics, delete_topics, states_of_names
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
+from barnabas.protocol.messages.admin import (
+    AlterConfigsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    ElectLeadersRequest,
+    IncrementalAlterConfigsRequest,
+    UpdateFeaturesRequest,
+)
+from barnabas.protocol.messages.cluster import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+    ControllerRegistrationRequest,
+    UnregisterBrokerRequest,
+)
+from barnabas.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
+from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
+from barnabas.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+)
+from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest
+from barnabas.work import Work
+
+RequestDecision = Callable[[ClusterView, Any], MetadataDecision[object]]
+
+
+@LongDecision[DeleteTopicsRequest, DeleteTopicsResponse]
+def _delete(view: ClusterView, request: DeleteTopicsRequest) -> Work:
+    """Versions below 6 have only topic names."""
+    states = request.topics or (yield from states_of_names(request))
+    decision = yield from delete_topics.in_slices(view, states)
+    return decision
+
+
+# Answered once the asked node has the change in its own image.
+ADMINISTRATION: Final[Mapping[type, RequestDecision]] = {
+    CreateTopicsRequest: create_topics,
+    DeleteTopicsRequest: _delete,
+    CreatePartitionsRequest: create_partitions,
+    IncrementalAlterConfigsRequest: incremental_alter_configs,
+    AlterConfigsRequest: alter_configs,
+    ElectLeadersRequest: elect_leaders,
+    UpdateFeaturesRequest: update_features,
+    UnregisterBrokerRequest: unregister_broker,
+    AlterPartitionReassignmentsRequest: alter_reassignments,
+    ListPartitionReassignmentsRequest: list_partition_reassignments,
+    AlterClientQuotasRequest: alter_client_quotas,
+    CreateAclsRequest: create_acls,
+    DeleteAclsRequest: delete_acls,
+    AlterUserScramCredentialsRequest: alter_scram_users,
+    CreateDelegationTokenRequest: create_token,
+    RenewDelegationTokenRequest: renew_token,
+    ExpireDelegationTokenRequest: expire_token,
+}
+# A node forwards these in an envelope, for their client.
+OF_CLIENTS: Final = frozenset({CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest})
+
+DECISIONS: Final[Mapping[type, RequestDecision]] = {
+    **ADMINISTRATION,
+    AlterPartitionRequest: alter_partition,
+    AllocateProducerIdsRequest: allocate_producer_ids,
+    AssignReplicasToDirsRequest: assign_replicas,
+    ControllerRegistrationRequest: lambda view, request: register_controller(request),
+}
+
+# fields with errors, in responses without a top-level error
+_ITEMS: Final = ("topics", "responses", "results", "entries", "filter_results")
+
+
+def refused_as_a_whole(response: object) -> ErrorCode:
+    """The error of the whole response, or NONE. Of single topics or resources only NOT_CONTROLLER counts."""
+    code = getattr(response, "error_code", None)
+    if code is not None:
+        return ErrorCode(code)
+    for name in _ITEMS:
+        items = getattr(response, name, ())
+        if items and all(item.error_code == ErrorCode.NOT_CONTROLLER for item in items):
+            return ErrorCode.NOT_CONTROLLER
+    return ErrorCode.NONE

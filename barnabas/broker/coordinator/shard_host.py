@@ -1,0 +1,491 @@
+"""Host of coordinator shards, after Kafka's CoordinatorRuntime: one for each partition of an internal topic, replayed from its log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from barnabas.broker.api.call import Done
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Shard, Undo
+from barnabas.broker.coordinator.host.loading import replay_log
+from barnabas.broker.coordinator.host.partitioning import partition_for
+from barnabas.broker.replica.core.machine import Replica
+from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slice, Slices
+from barnabas.errors import BarnabasError, BrokerError, ErrorCode
+from barnabas.loggers import logger
+from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
+from barnabas.storage.log_config import AppendOrigin
+
+log = logger("kafka.server")
+
+RECORD_OVERHEAD_BYTES = 32  # varints and framing of one record, rounded up, to keep a batch below max.message.bytes
+
+
+A = TypeVar("A")
+S = TypeVar("S", bound="Shard[Any]")
+
+
+class _Phase(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    CLOSED = "closed"
+
+
+class _Write:
+    """A decision that is not committed yet; without records it is an answer that waits for earlier ones."""
+
+    __slots__ = ("answer", "done", "encoded", "producer", "records", "undos")
+
+    def __init__(self, decision: Decision[Any, Any], shard: Shard[Any], done: Done[Any]) -> None:
+        self.answer = decision.answer
+        self.records = decision.records
+        # Encoded before anything is staged: a record that cannot be written fails its own decision and no other.
+        self.encoded = [shard.encode(record) for record in decision.records]
+        self.producer = decision.producer
+        self.done = done
+        self.undos: list[Undo] = []
+
+
+class _Appended:
+    """Writes whose records are appended and not committed."""
+
+    __slots__ = ("timer", "writes")
+
+    def __init__(self, writes: list[_Write]) -> None:
+        self.writes = writes
+        self.timer: Any = None
+
+
+class _Partition(Generic[S]):
+    """A led partition: its shard, queued writes, and uncommitted appends."""
+
+    __slots__ = (
+        "appended_offset",
+        "leader_epoch",
+        "load_began_ms",
+        "loading",
+        "partition",
+        "phase",
+        "queue",
+        "shard",
+        "uncommitted",
+    )
+
+    def __init__(self, partition: int, leader_epoch: int, shard: S) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.shard = shard
+        self.phase = _Phase.LOADING
+        self.load_began_ms = 0
+        self.loading: Slice | None = None
+        self.queue: list[_Write] = []
+        self.uncommitted: dict[int, _Appended] = {}  # by the next offset that must be committed; ascending
+        self.appended_offset = 0  # next offset after our last append
+
+
+class ShardHost(Generic[S]):
+    """The shards of one internal topic on this node.
+
+    A write has five steps: decide, stage, append, commit, answer. `decide` only reads the shard. `stage` makes the decision visible to
+    later ones; failed appends are undone in reverse order. `on_committed` follows the commit; then the answer leaves. `replay` does both
+    for a record of the log. If the leadership is lost, the shard is dropped with everything uncommitted.
+
+    Invariants: nothing is answered before the high watermark has passed its records; records of one decision are in one batch; an answer
+    without records leaves after everything staged before it; a shard serves only while its replica leads at `leader_epoch`, which is the
+    coordinator epoch.
+
+    Args:
+        make_shard: (partition, coordinator epoch) → an empty shard.
+        partition_count: () → number of partitions of the topic, 0 if it does not exist.
+        answer_timeout_ms: () → longest wait of an answer for the commit in ms; None: no limit.
+        slices: loads the shards, two at a time.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        reactor: Reactor,
+        replicas: Replicas,
+        make_shard: Callable[[int, int], S],
+        partition_count: Callable[[], int],
+        slices: Slices,
+        compression: int = 0,
+        answer_timeout_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.topic = topic
+        self._slices = slices
+        self._reactor = reactor
+        self._replicas = replicas
+        self._make_shard = make_shard
+        self._partition_count = partition_count
+        self._compression = compression
+        self._answer_timeout_ms = answer_timeout_ms
+        self._partitions: dict[int, _Partition[S]] = {}
+        self._log = logger(
+            "kafka.coordinator.transaction" if topic == TRANSACTION_STATE_TOPIC else "kafka.coordinator.group"
+        )
+        self._dirty: dict[int, _Partition[S]] = {}
+        self._flush_due = False
+
+    # --- leadership ---------------------------------------------------------------------------------------------------
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """Loads the shard of a partition that this node leads, unless it knows this epoch."""
+        known = self._partitions.get(partition)
+        if known is not None:
+            if known.leader_epoch >= leader_epoch:
+                return
+            self.on_resigned(partition)
+        part = _Partition(partition, leader_epoch, self._make_shard(partition, leader_epoch))
+        self._partitions[partition] = part
+        replica: Replica | None = self._replicas.get(self.topic, partition)
+        if replica is None:
+            self._close(part, ErrorCode.NOT_COORDINATOR)
+            return
+        # Up to the log end, not the high watermark: this leader will commit what earlier ones appended.
+        end_offset = replica.log.log_end_offset
+        part.load_began_ms = self._reactor.clock.monotonic_ms()
+        part.loading = self._slices.run(
+            replay_log(part.shard, replica, end_offset),
+            lambda _: replica.when_committed(end_offset, partial(self._on_loaded, part, replica, end_offset)),
+            partial(self._on_not_loaded, part),
+            line=self._slices.loads,
+        )
+
+    def on_resigned(self, partition: int) -> None:
+        """Drops the shard, answers NOT_COORDINATOR to uncommitted decisions."""
+        part = self._partitions.get(partition)
+        if part is not None:
+            self._close(part, ErrorCode.NOT_COORDINATOR)
+
+    def close(self) -> None:
+        """Drops all shards, in partition order; appended records stay in the log."""
+        for partition in sorted(self._partitions):
+            self.on_resigned(partition)
+
+    def _on_not_loaded(self, part: _Partition[S], error: BaseException) -> None:
+        log.error(
+            "Coordinator cannot load a partition, clients are answered NOT_COORDINATOR until another replica leads: "
+            "topic=%s partition=%d error=%s",
+            self.topic,
+            part.partition,
+            error,
+            exc_info=error if not isinstance(error, (BarnabasError, OSError)) else None,
+        )
+        self._close(part, ErrorCode.NOT_COORDINATOR)
+
+    def _on_loaded(self, part: _Partition[S], replica: Replica, end_offset: int, error: BrokerError | None) -> None:
+        if part.phase is not _Phase.LOADING:
+            return
+        if error is not None and _still_leads(part, replica):
+            replica.when_committed(end_offset, lambda error: self._on_loaded(part, replica, end_offset, error))
+            return
+        if error is not None:
+            self._close(part, ErrorCode.NOT_COORDINATOR)
+            return
+        part.phase = _Phase.ACTIVE
+        entries = part.shard.size()
+        self._log.log(
+            logging.INFO if entries else logging.DEBUG,  # most of the 50 partitions are empty
+            "Coordinator has loaded a partition: topic=%s partition=%d entries=%d bytes=%d duration_ms=%d",
+            self.topic,
+            part.partition,
+            entries,
+            replica.log.size_bytes,
+            self._reactor.clock.monotonic_ms() - part.load_began_ms,
+        )
+        part.shard.on_active()
+
+    def _close(self, part: _Partition[S], code: ErrorCode) -> None:
+        if part.phase is _Phase.CLOSED:
+            return
+        part.phase = _Phase.CLOSED
+        entries = part.shard.size()
+        self._log.log(
+            logging.INFO if entries else logging.DEBUG,
+            "Coordinator gives a partition up: topic=%s partition=%d entries=%d",
+            self.topic,
+            part.partition,
+            entries,
+        )
+        if part.loading is not None:
+            part.loading.cancel()
+        if self._partitions.get(part.partition) is part:
+            del self._partitions[part.partition]
+        writes = [write for appended in part.uncommitted.values() for write in appended.writes] + part.queue
+        for appended in part.uncommitted.values():
+            if appended.timer is not None:
+                appended.timer.cancel()
+        part.queue, part.uncommitted = [], {}
+        part.shard.on_resigned()
+        for write in writes:
+            write.done(BrokerError(code))
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    def partition_of(self, key: str) -> int:
+        """Raises BrokerError(COORDINATOR_NOT_AVAILABLE) while the topic does not exist."""
+        count = self._partition_count()
+        if count <= 0:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"topic {self.topic} does not exist yet")
+        return partition_for(key, count)
+
+    def shard(self, partition: int) -> S:
+        """The active shard. Raises BrokerError(NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS)."""
+        return self._active(partition).shard
+
+    def shard_for(self, key: str) -> tuple[int, S]:
+        """Partition and active shard of a key; raises as `partition_of` and `shard`."""
+        partition = self.partition_of(key)
+        return partition, self._active(partition).shard
+
+    def coordinator_epoch(self, partition: int) -> int:
+        """Leader epoch at which the partition's shard serves; raises as `shard`."""
+        return self._active(partition).leader_epoch
+
+    def check_leads(self, partition: int) -> None:
+        """As `shard`, for reads, which have no append that would fail; also while this broker's session with the controller may be over."""
+        self._active(partition)
+        try:
+            self._replicas.leader(self.topic, partition).check_leads()
+        except BrokerError as error:
+            raise BrokerError(_coordinator_code(error.code), str(error)) from error
+
+    def batch_bytes_max(self, key: str) -> int:
+        """Largest batch that the log of a key's partition takes; raises as `partition_of` and `Replicas.leader`."""
+        replica: Replica = self._replicas.leader(self.topic, self.partition_of(key))
+        return replica.log.config.max_message_bytes
+
+    def is_here(self, partition: int) -> bool:
+        return partition in self._partitions
+
+    def active_shards(self) -> list[tuple[int, S]]:
+        return [(p, part.shard) for p, part in sorted(self._partitions.items()) if part.phase is _Phase.ACTIVE]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every decision is committed."""
+        return not any(part.queue or part.uncommitted for part in self._partitions.values())
+
+    @property
+    def is_loading(self) -> bool:
+        """ListGroups and ListTransactions then answer an error."""
+        return any(part.phase is _Phase.LOADING for part in self._partitions.values())
+
+    def _active(self, partition: int) -> _Partition[S]:
+        part = self._partitions.get(partition)
+        if part is None:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        if part.phase is _Phase.LOADING:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return part
+
+    # --- writes -------------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        partition: int,
+        decide: Callable[[S, int], Decision[A, Any]],
+        done: Done[A],
+    ) -> None:
+        """Decides now, appends at the end of the turn of the loop, answers when the records are committed.
+
+        Args:
+            decide: (shard, wall clock in ms) → decision; if it raises BrokerError, nothing is written.
+            done: gets the answer of the decision, its error, or an error of `shard`; NOT_COORDINATOR if the leadership is lost in between;
+                COORDINATOR_NOT_AVAILABLE if replicas are missing (nothing is written) or too slow (the records are written);
+                other codes of a refused append (MESSAGE_TOO_LARGE, producer epochs).
+        """
+        try:
+            part = self._active(partition)
+            decision = decide(part.shard, self._reactor.clock.now_ms())
+        except BrokerError as error:
+            done(error)
+            return
+        if not decision.records and not part.queue and not part.uncommitted:
+            done(decision.answer)
+            return
+        write = _Write(decision, part.shard, done)
+        for record in decision.records:
+            write.undos.append(part.shard.stage(record, decision.producer))
+        part.queue.append(write)
+        self._dirty[partition] = part
+        if not self._flush_due:
+            self._flush_due = True
+            self._reactor.soon(self._flush_all)
+
+    def flush(self, partition: int) -> None:
+        """Appends the queued writes of a partition now, before a marker is appended to the same log."""
+        part = self._partitions.get(partition)
+        if part is not None and part.queue:
+            self._flush(part)
+
+    def _flush_all(self) -> None:
+        self._flush_due = False
+        dirty, self._dirty = self._dirty, {}
+        for part in dirty.values():
+            if part.queue:
+                self._flush(part)
+
+    def _flush(self, part: _Partition[S]) -> None:
+        queue, part.queue = part.queue, []
+        try:
+            replica: Replica = self._replicas.leader(self.topic, part.partition)
+            if replica.leader_epoch != part.leader_epoch:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if any(write.records for write in queue):
+                replica.check_in_sync()
+        except BrokerError as error:
+            self._refuse(part, queue, error)
+            return
+        size_max = replica.log.config.max_message_bytes
+        at = 0
+        while at < len(queue) and part.phase is _Phase.ACTIVE:
+            end, records = _next_batch(queue, at, size_max, self._reactor.clock.now_ms())
+            writes = queue[at:end]
+            if records:
+                try:
+                    self._append(part, replica, records, _producer_of(writes))
+                except BrokerError as error:
+                    self._refuse(part, queue[at:], error)
+                    return
+            at = end
+            self._await_commit(part, replica, writes)
+        if at < len(queue):  # a callback of an earlier batch closed the partition
+            self._refuse(part, queue[at:], BrokerError(ErrorCode.NOT_COORDINATOR))
+
+    def _append(
+        self, part: _Partition[S], replica: Replica, records: list[NewRecord], producer: ProducerStamp | None
+    ) -> None:
+        if producer is None:
+            batch = build_batch(records, compression=self._compression)
+            info = replica.append(batch, origin=AppendOrigin.COORDINATOR)
+        else:
+            batch = build_batch(
+                records,
+                compression=self._compression,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,  # as in Kafka, whose cleaner cannot rewrite a producer's batch without one
+                transactional=True,
+            )
+            info = replica.append(batch, origin=AppendOrigin.COORDINATOR, guard=producer.guard)
+        part.appended_offset = info.last_offset + 1
+
+    def _await_commit(self, part: _Partition[S], replica: Replica, writes: list[_Write]) -> None:
+        next_offset = part.appended_offset
+        waiting = part.uncommitted.get(next_offset)
+        if waiting is not None:  # answers without records wait for the append before them
+            waiting.writes.extend(writes)
+            return
+        appended = part.uncommitted[next_offset] = _Appended(writes)
+        replica.when_committed(next_offset, lambda error: self._on_committed(part, replica, next_offset, error))
+        if self._answer_timeout_ms is not None and part.uncommitted.get(next_offset) is appended:
+            appended.timer = self._reactor.call_later(self._answer_timeout_ms(), lambda: self._on_overdue(appended))
+
+    def _on_overdue(self, appended: _Appended) -> None:
+        """Answers an error: replicas are too slow. The decisions stay, and take effect when they are committed."""
+        overdue = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic}: replicas do not follow in time")
+        _answer_early(appended, overdue)
+
+    def _on_committed(self, part: _Partition[S], replica: Replica, next_offset: int, error: BrokerError | None) -> None:
+        if part.phase is _Phase.CLOSED:
+            return
+        if error is not None and _still_leads(part, replica):
+            # The session is over, but the node may keep the leadership in its next session: the decisions stay.
+            if self._answer_timeout_ms is not None:
+                _answer_early(part.uncommitted[next_offset], BrokerError(_coordinator_code(error.code), error.message))
+            replica.when_committed(next_offset, lambda error: self._on_committed(part, replica, next_offset, error))
+            return
+        if error is not None:
+            self._close(part, _coordinator_code(error.code))
+            return
+        appended = part.uncommitted.pop(next_offset)
+        if appended.timer is not None:
+            appended.timer.cancel()
+        shard = part.shard
+        for write in appended.writes:
+            for record in write.records:
+                shard.on_committed(record)
+        for write in appended.writes:
+            write.done(write.answer)
+
+    def _refuse(self, part: _Partition[S], writes: list[_Write], error: BrokerError) -> None:
+        """Undoes and refuses writes that were not appended, and everything queued after them."""
+        writes = writes + part.queue  # they were decided after the writes that are undone now
+        part.queue = []
+        if part.phase is not _Phase.CLOSED:
+            for write in reversed(writes):
+                for undo in reversed(write.undos):
+                    undo()
+        refusal = BrokerError(_coordinator_code(error.code), str(error))
+        for write in writes:
+            write.done(refusal)
+
+
+def _still_leads(part: _Partition[Any], replica: Replica) -> bool:
+    """Whether the replica leads in the epoch in which the shard was loaded, as far as this node knows."""
+    return replica.is_leader and replica.leader_epoch == part.leader_epoch
+
+
+def _answer_early(appended: _Appended, error: BrokerError) -> None:
+    """Answers the requests of an append before its outcome is known."""
+    for write in appended.writes:
+        done, write.done = write.done, _ignore_outcome
+        done(error)
+
+
+def _ignore_outcome(_outcome: Any) -> None:
+    """The request was answered early."""
+
+
+def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tuple[int, list[NewRecord]]:
+    """End of the writes from `at` that fit into one batch, and their records; no decision is split."""
+    records: list[NewRecord] = []
+    producer: ProducerStamp | None = None
+    size = 128
+    while at < len(queue):
+        write = queue[at]
+        if write.records:
+            if records and (write.producer != producer or write.producer is not None):
+                break
+            encoded = write.encoded
+            added = sum(len(k) + (len(v) if v is not None else 0) + RECORD_OVERHEAD_BYTES for k, v in encoded)
+            if records and size + added > size_max:
+                break
+            size += added
+            producer = write.producer
+            records.extend(NewRecord(key, value, now_ms) for key, value in encoded)
+        at += 1
+    return at, records
+
+
+def _producer_of(writes: list[_Write]) -> ProducerStamp | None:
+    return next((write.producer for write in writes if write.records), None)
+
+
+_NOT_AVAILABLE = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+_NOT_COORDINATOR = frozenset(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR)
+)
+
+
+def _coordinator_code(code: ErrorCode) -> ErrorCode:
+    """Translates an error of the log for clients, as Kafka's CoordinatorOperationExceptionHelper."""
+    if code in _NOT_AVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NOT_COORDINATOR if code in _NOT_COORDINATOR else code

@@ -1,0 +1,1 @@
+"""Raft as in KRaft, without input and output."""

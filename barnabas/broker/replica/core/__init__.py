@@ -1,0 +1,1 @@
+"""A replica and what it decides."""
