@@ -67,9 +67,7 @@ if TYPE_CHECKING:
 log = logger("kafka.request.logger")
 
 NO_ID: Final = bytes(16)
-CREATED_AT_ONCE: Final = (
-    1_000  # topics of a request that it may create; the next request of the client creates the others
-)
+CREATED_AT_ONCE: Final = 1_000  # missing topics of a request: the client's next request creates the others
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -146,20 +144,17 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Answer:
     creates = request.allow_auto_topic_creation and needs.config.get_bool("auto.create.topics.enable")
     open_names: dict[str, None] = {}
     seen = _Seen(call)
-    asked = (request.topics or [])[:CREATED_AT_ONCE]
-    for topic in asked if creates else ():
-        name = topic.name
-        if (
-            name is not None
-            and topic.topic_id == NO_ID
-            and needs.current_image.image.topic(name) is None
-            and seen.may_create(name)
-            and _is_topic_name(name)
-        ):
+    asked = request.topics or []
+    topics = needs.current_image.image.topics_by_name
+    missing = (
+        each.name for each in asked if each.topic_id == NO_ID and each.name is not None and each.name not in topics
+    )
+    for name in islice(missing, CREATED_AT_ONCE) if creates else ():
+        if seen.may_create(name) and _is_topic_name(name):
             open_names[name] = None
     if not open_names:
         if asked and not needs.alone:
-            leaders = _leaders(needs, asked, seen)
+            leaders = _leaders(needs, asked[:CREATED_AT_ONCE], seen)
             if needs.awaited_leaders.may_be_missing(leaders):
                 return needs.awaited_leaders.pending(leaders, lambda: _answer(needs, call, seen))
         return _answer(needs, call, seen)

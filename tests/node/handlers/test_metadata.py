@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from barnabas.broker.controller.core.decision import MetadataDecision
+from barnabas.broker.handlers.metadata import CREATED_AT_ONCE
 from barnabas.broker.image.image import MetadataDelta, PartitionImage, TopicImage
 from barnabas.broker.image.records import FeatureLevelRecord
 from barnabas.broker.node.node import Node
@@ -109,6 +110,15 @@ async def test_a_missing_topic_is_created_once_both_allow_it(nodes: Nodes) -> No
     (created,) = (await peer.call(MetadataRequest(topics=missing), 8)).topics
     assert (created.error_code, len(created.partitions)) == (0, 3)
     assert node.replicas.leader("new", 2).is_leader, "answered once this node leads it"
+
+
+async def test_many_missing_topics_are_created_by_repeated_requests(nodes: Nodes) -> None:
+    """Each request creates up to a thousand: those that exist already do not count."""
+    peer = await nodes.peer(await nodes.start())
+    asked = [MetadataRequestTopic(name=f"new-{number}") for number in range(CREATED_AT_ONCE + 20)]
+    found = (await peer.call(MetadataRequest(topics=asked), 8)).topics
+    assert [topic.error_code for topic in found].count(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == 20
+    assert not any(topic.error_code for topic in (await peer.call(MetadataRequest(topics=asked), 8)).topics)
 
 
 async def test_creation_can_be_off(nodes: Nodes) -> None:
