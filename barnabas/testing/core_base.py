@@ -1,7 +1,4 @@
-"""CoreBase: what all calls of a cluster share: their deadlines, their order, and the kit's own admin client.
-
-Invariants: the calls of one cluster run one at a time, in their order. A wait has a deadline, and its error names what was missing.
-"""
+"""CoreBase: deadlines, order and the kit's own admin client, for all operations of a cluster."""
 
 from __future__ import annotations
 
@@ -22,23 +19,16 @@ POLL_S: Final = 0.02
 
 
 class CoreBase:
-    """See the module.
-
-    Args:
-        timeout_s: longest duration of one call.
-
-    Attributes:
-        extensions: parts of the kit that keep something in brokers; each is added on its first use.
-    """
+    """Base of Core."""
 
     def __init__(self, backend: Backend, timeout_s: float) -> None:
         self.backend = backend
-        self.extensions: list[Extension] = []
+        self.extensions: list[Extension] = []  # added on first use
         backend.before_start = lambda broker_id: [
             each for extension in self.extensions for each in extension.before_start(broker_id)
         ]
         backend.on_event = self._on_event
-        self.timeout_s = timeout_s
+        self.timeout_s = timeout_s  # of one operation
         self._admin: OwnAdmin | None = None
         self._admin_is_stale = False
         self._turn = asyncio.Lock()
@@ -52,7 +42,7 @@ class CoreBase:
 
     @asynccontextmanager
     async def limit(self, what: str, timeout_s: float | None = None) -> AsyncIterator[None]:
-        """What is done within must end in time. Raises KitTimeout, which names `what` and what may explain it."""
+        """Raises KitTimeout, which names `what` and a possible reason."""
         limit = self.timeout_s if timeout_s is None else timeout_s
         self._missing = ""
         try:
@@ -64,7 +54,7 @@ class CoreBase:
             raise KitTimeout(f"{what} took longer than {limit:g} s{self._why()}") from error
 
     def _why(self) -> str:
-        """What may explain a missed deadline."""
+        """A possible reason for a missed deadline."""
         missing = f"missing: {self._missing}" if self._missing else ""
         down = [each for each in self.backend.broker_ids if self.backend.state(each) != "running"]
         states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in down)
@@ -73,7 +63,7 @@ class CoreBase:
         return "".join(f"; {each}" for each in (missing, states, failures, *explanations) if each)
 
     async def admin(self) -> OwnAdmin:
-        """The kit's own admin client, connected. Raises KitError if no broker runs."""
+        """Raises KitError if no broker runs."""
         if not self._joined():
             states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
             raise KitError(f"no broker of this cluster runs: {states}; restart or resume one first")
@@ -92,7 +82,7 @@ class CoreBase:
         return self._admin
 
     def on_links_changed(self) -> None:
-        """Links between brokers were cut or healed: the next use of the admin client connects to those that reach each other."""
+        """After links were cut or healed, the admin client reconnects to the connected part."""
         self._admin_is_stale = True
 
     async def _close_admin(self) -> None:
@@ -106,11 +96,11 @@ class CoreBase:
         return next(iter(self._joined()), None)
 
     def running(self) -> list[int]:
-        """Ids of the brokers that run and are not paused."""
+        """Without paused brokers."""
         return [each for each in self.backend.broker_ids if self.backend.state(each) == "running"]
 
     def _joined(self) -> list[int]:
-        """Those of them that are not cut off: they know what the controller knows."""
+        """Running brokers that are not cut off, so they know the controller's state."""
         cut_off = self._cut_off()
         return [each for each in self.running() if each not in cut_off]
 
@@ -118,7 +108,7 @@ class CoreBase:
         return frozenset[int]().union(*(each.cut_off() for each in self.extensions))
 
     def check_broker(self, broker_id: object) -> int:
-        """Returns the id of a broker; None is the only one. Raises KitError."""
+        """None is the only broker. Raises KitError."""
         known = self.backend.broker_ids
         if broker_id is None and len(known) == 1:
             return known[0]
@@ -127,14 +117,14 @@ class CoreBase:
         return broker_id
 
     def own(self, what: str) -> None:
-        """Raises NotPossible, which names `what`, if the brokers were started elsewhere."""
+        """Raises NotPossible, naming `what`, if the brokers were started elsewhere."""
         if self.backend.mode == "remote":
             raise not_possible(what, "remote")
 
     # -- waiting
 
     async def _until(self, reached: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Asks until it is so; the caller's deadline limits it."""
+        """Polls; the caller's deadline limits it."""
         self._missing, pause_s = what, POLL_FIRST_S
         while not await reached():
             await asyncio.sleep(pause_s)
@@ -143,6 +133,6 @@ class CoreBase:
 
     @asynccontextmanager
     async def turn(self, what: str, factor: int = 1) -> AsyncIterator[None]:
-        """For an extension: its calls run one at a time with those of this class, with the deadline of a call times `factor`."""
+        """For extensions: runs in order with the operations of this class, within `factor` deadlines."""
         async with self._turn, self.limit(what, self.timeout_s * factor):
             yield

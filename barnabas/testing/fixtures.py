@@ -131,11 +131,7 @@ def check_ini(config: pytest.Config) -> None:
 
 
 def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
-    """Raises pytest.UsageError with the right word for a wrong option of the marker, or a wrong file of faults.
-
-    Args:
-        folder: of the test's file.
-    """
+    """Raises pytest.UsageError with the right word for a wrong option of the marker, or a wrong file of faults. `folder`: of the test's file."""
     try:
         if marker.args:
             raise KitError(f"write options by name, for example @pytest.mark.kafka(brokers={marker.args[0]!r})")

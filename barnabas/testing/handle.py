@@ -96,8 +96,7 @@ class Handle(NearestNames):
     def start(self, *, wait: bool = True) -> Self:
         """Starts the brokers and creates the topics; returns when all serve. Raises KitError.
 
-        Args:
-            wait: False returns as soon as the starts have begun, without topics; `wait_until_ready` waits for the brokers.
+        `wait`: False returns as soon as the starts have begun, without topics; `wait_until_ready` waits for the brokers.
         """
         self.wait(self.begin(wait=wait))
         return self

@@ -99,8 +99,7 @@ def blocking(
 ) -> Callable[Concatenate[Any, P], T]:
     """The blocking form of a method of `.aio` that `coroutine` has made, for the class with the property `aio`.
 
-    Args:
-        waits_for_application: refuse it in a coroutine, because it would stop the loop in which the application may run.
+    `waits_for_application`: refuse it in a coroutine, because it would stop the loop in which the application may run.
     """
     work: Callable[..., Coroutine[Any, Any, T]] = method.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
 

@@ -30,8 +30,7 @@ class Namespace:
     def close(self, own_names: str) -> None:
         """Restores the brokers and deletes what the test made.
 
-        Args:
-            own_names: a part of every group id that the fixtures gave to tests of this run.
+        `own_names`: a part of every group id that the fixtures gave to tests of this run.
         """
         kafka = self._kafka
         for extension in kafka.core().extensions:

@@ -60,8 +60,7 @@ class NodeHost:
     ) -> None:
         """Takes a disk for each of `log.dirs`. Raises BrokerError: a setting is wrong.
 
-        Args:
-            on_kill: ends the node at once, within a call of its disk; gets what it loses. If it returns, it has called `kill`.
+        `on_kill`: ends the node at once, within a call of its disk; gets what it loses. If it returns, it has called `kill`.
         """
         self.config = broker_config(settings)
         self.node_id = self.config.node_id
@@ -82,11 +81,7 @@ class NodeHost:
         self._on_fatal = on_fatal
 
     async def start(self, commands: Commands = ()) -> None:
-        """Starts the node; returns when it serves. Raises what `Node.start` raises.
-
-        Args:
-            commands: run before the node exists.
-        """
+        """Starts the node; returns when it serves. Raises what `Node.start` raises. `commands`: run before the node exists."""
         for name, arguments in commands:
             await self.command(name, arguments)
         self.node = Node(

@@ -119,11 +119,7 @@ async def _serve(link: socket.socket) -> int:
 
 
 def main(link_fd: int) -> None:
-    """Runs the node that the first line of the link describes.
-
-    Args:
-        link_fd: descriptor of a socket that is connected to the starting process.
-    """
+    """Runs the node that the first line of the link describes. `link_fd`: descriptor of a socket that is connected to the starting process."""
     import logging
 
     from barnabas.runtime.log_lines import TextLines

@@ -32,8 +32,7 @@ class ReservedPorts:
         count: number of ports.
         first: the first of `count` neighbouring ports; 0 takes any free ones.
 
-    Raises:
-        KitError: `first` is out of range, or a port is in use.
+    Raises KitError: `first` is out of range, or a port is in use.
     """
 
     def __init__(self, count: int, first: int = 0) -> None:

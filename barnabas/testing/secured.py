@@ -40,8 +40,7 @@ def is_left_to_the_kit(protocol: str, config: Mapping[str, str]) -> bool:
 def broker_settings(protocol: str) -> dict[str, str]:
     """Settings of a broker whose listener for clients has this protocol.
 
-    Raises:
-        KitError: certificates cannot be made; the text says what to install.
+    Raises KitError: certificates cannot be made; the text says what to install.
     """
     found: dict[str, str] = {}
     if protocol.endswith("SSL"):

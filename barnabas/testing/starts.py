@@ -15,11 +15,7 @@ from barnabas.testing.errors import BrokerKilledError
 
 
 class Starts:
-    """See the module.
-
-    Args:
-        on_started: awaited with the id of each broker that serves.
-    """
+    """See the module. `on_started`: awaited with the id of each broker that serves."""
 
     def __init__(self, backend: Backend, on_started: Callable[[int], Awaitable[None]]) -> None:
         self._backend = backend

@@ -105,8 +105,8 @@ class Evidence:
     def unheard(self, event: HistoryEvent, before: HistoryEvent) -> str:
         """Why the client may not have got the answer to a request, when a later event happened; "" if it has got it.
 
-        A fault is noted just before the effect of its request; a connection that ended before the client sent the next
-        request may have lost the answer.
+        A fault is noted just before the effect of its request; a connection that ended before the client sent the next request may have
+        lost the answer.
         """
         start, end = self.places[id(event)], self.places[id(before)]
         met = [each for place, each in self._met.get((event.broker, event.connection), ()) if place < start]

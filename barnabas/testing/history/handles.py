@@ -110,8 +110,8 @@ class HistoryAio:
     async def check(self) -> list[Anomaly]:
         """Compares the events with what the brokers hold now, and returns the anomalies; an empty list: none was found.
 
-        Call it when the application has finished. An anomaly has the name that Jepsen uses, for example "lost-write", and the
-        events that are its evidence. "incomplete-history" says what could not be checked.
+        Call it when the application has finished. An anomaly has the name that Jepsen uses, for example "lost-write", and the events that
+        are its evidence. "incomplete-history" says what could not be checked.
         """
         from barnabas.testing.history.checker import check
 
@@ -125,9 +125,8 @@ class HistoryAio:
     async def assert_exactly_once(self, source: str, target: str, *, key: Key = _key) -> None:
         """Each committed record of one topic has exactly one committed record in the other one.
 
-        Args:
-            key: what a record and its output have in common; called with records (`topic`, `partition`, `offset`, `key`, `value`) of
-                both topics. Default: the record's key.
+        `key`: what a record and its output have in common; called with records (`topic`, `partition`, `offset`, `key`, `value`) of both
+        topics. Default: the record's key.
 
         Raises:
             AssertionError: records are missing, repeated or of unknown origin; the text tells what happened to them.
@@ -169,8 +168,7 @@ class History(Extension):
     def of(self, kind: type[E], **wanted: object) -> list[E]:
         """The events of one class of `barnabas.testing.history.events` whose attributes have the given values.
 
-        Raises:
-            KitError: the class has no such attribute.
+        Raises KitError: the class has no such attribute.
         """
         unknown_one = next((each for each in wanted if each not in kind.__dataclass_fields__), None)
         if unknown_one is not None:

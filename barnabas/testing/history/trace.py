@@ -91,11 +91,7 @@ def _line(value: Mapping[str, Any]) -> str:
 
 
 def read_trace(path: Path) -> KafkaTrace:
-    """Reads a file.
-
-    Raises:
-        KitError: it cannot be read, or is no trace of this format; the text says what it is and what would be right.
-    """
+    """Reads a file. Raises KitError: it cannot be read, or is no trace of this format; the text says what it is and what would be right."""
     try:
         with path.open(encoding="utf-8") as file:
             return _read(path, file)

@@ -53,11 +53,7 @@ class GroupActionsAio:
     async def evict(self, member: str) -> None:
         """Removes a member, as an administrator does. The member learns it from its next heartbeat, and joins again as a new one.
 
-        Args:
-            member: member id, client id or group.instance.id.
-
-        Raises:
-            KitError: no member, or more than one, has this name.
+        `member`: member id, client id or group.instance.id. Raises KitError: no member, or more than one, has this name.
         """
         await evict(self._cluster.core(), self._name, member)
 

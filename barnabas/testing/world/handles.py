@@ -93,8 +93,7 @@ class WorldAioMethods:
     async def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
         """Moves the coordinator of a transactional id or of a group to another broker; returns the id of that broker.
 
-        Args:
-            to: a broker with a replica of the coordinator's partition; None takes the next running one.
+        `to`: a broker with a replica of the coordinator's partition; None takes the next running one.
         """
         return await move_coordinator(self._cluster.core(), txn, group, to)
 
@@ -131,8 +130,7 @@ class WorldMethods(Handle):
     def disk(self, broker_id: int, *, log_dir: int | None = None) -> BrokerDisk:
         """The disk of a broker, to make it fail, fill it, slow it down, damage a record, or end the broker at a call.
 
-        Args:
-            log_dir: one log directory, from 1, where `log_dirs` gives the brokers several; None: all of them.
+        `log_dir`: one log directory, from 1, where `log_dirs` gives the brokers several; None: all of them.
         """
         world, known = world_of(self, "disk"), self.core().backend.log_dirs
         if log_dir is not None and (
