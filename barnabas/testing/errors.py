@@ -79,8 +79,7 @@ def broker_names(ids: Sequence[int]) -> str:
 def unknown(what: str, word: object, known: Iterable[object]) -> str:
     """A sentence about an unknown word, the nearest known one, and the known ones if they are few.
 
-    >>> unknown("mode", "proces", ["thread", "process"])
-    "unknown mode 'proces'; did you mean 'process'? Known: 'thread', 'process'"
+    >>> unknown("mode", "proces", ["thread", "process"]) "unknown mode 'proces'; did you mean 'process'? Known: 'thread', 'process'"
     """
     from difflib import get_close_matches
 

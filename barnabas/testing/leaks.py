@@ -1,4 +1,4 @@
-"""Clients that a test has left connected, as sentences for a warning."""
+"""Clients that a test left connected, as warnings."""
 
 from __future__ import annotations
 

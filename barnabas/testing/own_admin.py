@@ -1,4 +1,4 @@
-"""OwnAdmin: the kit's own admin client, with the one request that administrators of Kafka do not have."""
+"""Admin client plus one internal request: removing a KIP-848 member."""
 
 from __future__ import annotations
 

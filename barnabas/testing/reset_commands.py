@@ -1,4 +1,4 @@
-"""The kit's commands of a renewal, inside a node's loop: what is left of a test. `node_commands.py` has their names."""
+"""Reset commands inside a node's event loop."""
 
 from __future__ import annotations
 

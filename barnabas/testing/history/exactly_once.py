@@ -1,4 +1,4 @@
-"""Compares committed inputs with committed outputs, and tells what happened to those that do not agree. Pure."""
+"""Compares committed inputs with committed outputs and explains differences. Pure."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""BrokerDisk and DiskFault: what a test writes about the disk of one broker.
-
-    kafka.disk(2).fail("fsync", errno.EIO, path="orders-0/*")
-    kafka.disk(2).kill("write", nth=3, done="half", path="orders-0/*").wait()
-    kafka.disk(2).full()
-
-Each call but `wait` takes about a millisecond, so a coroutine may use it. What the broker does with an error is what Kafka does: it takes the log
-directory offline, and stops if it has no other.
-"""
+"""BrokerDisk and DiskFault: disk faults of one broker."""
 
 from __future__ import annotations
 
