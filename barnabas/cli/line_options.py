@@ -39,11 +39,7 @@ class LineOptions:
     timestamp: Annotated[str | None, Parameter(help="Timestamp of every record: ms since 1970, or ISO 8601.")] = None
 
     def line_format(self, *, whole: bool) -> LineFormat:
-        """The format of the lines; with `whole` that of whole files.
-
-        Raises:
-            WrongCall: an option cannot be used, or two exclude each other.
-        """
+        """The format of the lines; with `whole` that of whole files. Raises WrongCall: an option cannot be used, or two exclude each other."""
         if self.partition is not None and self.partition < 0:
             raise WrongCall(f"--partition {self.partition}: partitions are numbered from 0")
         if self.key_separator == "":

@@ -36,8 +36,7 @@ class PrintOptions:
     def shown(self) -> Shown:
         """The function that makes the text of records.
 
-        Raises:
-            WrongCall: an unknown format, token or escape, or options that exclude each other.
+        Raises WrongCall: an unknown format, token or escape, or options that exclude each other.
         """
         indent = 2 if sys.stdout.isatty() else None
         if self.json_ and self.format not in ("value", "json"):
