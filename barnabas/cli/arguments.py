@@ -13,11 +13,7 @@ _MS_MAX: Final = (1 << 63) - 1
 
 
 def unescaped(text: str, option: str) -> bytes:
-    """The bytes of an argument.
-
-    Raises:
-        WrongCall: an escape is not known.
-    """
+    """The bytes of an argument. Raises WrongCall: an escape is not known."""
 
     def replaced(found: re.Match[bytes]) -> bytes:
         code = found.group(1)
@@ -34,8 +30,7 @@ def unescaped(text: str, option: str) -> bytes:
 def time_argument(text: str, option: str, now_ms: int | None = None) -> int:
     """Returns a time in ms since the Unix epoch: that number itself, ISO 8601, or (with `now_ms`) a duration before now.
 
-    Raises:
-        WrongCall: the text is none of these.
+    Raises WrongCall: the text is none of these.
     """
     if text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= _MS_MAX:
         return int(text)

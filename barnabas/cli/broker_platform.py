@@ -1,9 +1,4 @@
-"""Refuses to start brokers with data directories where Python cannot serve them: on Windows.
-
-Client commands work everywhere.
-
-The file disk reads and writes at positions (`os.pread`), locks as Java does (`fcntl`) and syncs folders; Windows has none of them.
-"""
+"""Refuses to start brokers on Windows, which lacks `os.pread`, `fcntl` and syncs of folders. Client commands work everywhere."""
 
 from __future__ import annotations
 

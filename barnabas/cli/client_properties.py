@@ -167,8 +167,7 @@ class ClientProperties:
         pairs: names and values.
         place: for example "client.properties" or "profile 'local'".
 
-    Raises:
-        WrongCall: a value is invalid.
+    Raises WrongCall: a value is invalid.
 
     Attributes:
         security: the properties of TLS and SASL; `security_arguments` makes arguments of them.
@@ -232,13 +231,9 @@ def merged_security(sources: Sequence[ClientProperties]) -> dict[str, str]:
 
 
 def security_arguments(sources: Sequence[ClientProperties]) -> dict[str, Any]:
-    """The keyword arguments of TLS and SASL of any client.
+    """The keyword arguments of TLS and SASL of any client. `sources`: the first one that has a property counts.
 
-    Args:
-        sources: the first one that has a property counts.
-
-    Raises:
-        WrongCall: a property is missing or invalid, or a file cannot be read.
+    Raises WrongCall: a property is missing or invalid, or a file cannot be read.
     """
     merged = merged_security(sources)
     if not merged:
@@ -256,11 +251,7 @@ def security_arguments(sources: Sequence[ClientProperties]) -> dict[str, Any]:
 
 
 def read_client_properties(path: Path) -> ClientProperties:
-    """Reads a file of client properties.
-
-    Raises:
-        WrongCall: the file cannot be read, or a value is invalid.
-    """
+    """Reads a file of client properties. Raises WrongCall: the file cannot be read, or a value is invalid."""
     try:
         with path.open("rb") as file:
             data = file.read(CONFIG_BYTES_MAX + 1)

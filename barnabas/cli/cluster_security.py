@@ -121,8 +121,7 @@ class ClusterSecurity:
     def format(self, directories: Mapping[int, Path]) -> None:
         """Writes the SCRAM users into new data directories, before their nodes start. Does nothing without SCRAM.
 
-        Args:
-            directories: of all nodes, by node id.
+        `directories`: of all nodes, by node id.
 
         Raises:
             SecurityImpossible: the cluster was made without these users.

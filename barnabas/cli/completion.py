@@ -1,8 +1,4 @@
-"""`barnabas completion SHELL`: a script with which a shell completes commands, options and names.
-
-The script is in the files of `completions`; `docs/generate.py` writes their list of commands. It asks `barnabas completion topics`
-for names.
-"""
+"""`barnabas completion SHELL`: a shell script for completion, from the files of `completions`, whose commands `docs/generate.py` writes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`barnabas consume TOPIC…`: prints records on standard output.
-
-With --group it is a member of that group: it commits what it has printed, and leaves at the end, also at Ctrl-C, SIGTERM, and when
-the reader of a pipe has ended.
-"""
+"""`barnabas consume TOPIC…`: prints records. A group member commits what it has printed and leaves at the end, also after Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -162,11 +158,7 @@ class _Chosen:
     max_records: int | None
 
     def check(self, moved: Sequence[object]) -> None:
-        """Refuses contradictory options.
-
-        Raises:
-            WrongCall: it names what to change.
-        """
+        """Refuses contradictory options. Raises WrongCall: it names what to change."""
         if bool(self.topics) == (self.pattern is not None):
             raise WrongCall(
                 "name topics, or --pattern" if not self.topics else "topics and --pattern exclude each other"
@@ -301,11 +293,7 @@ class _Run:
         await reader.read()
 
     async def _partitions(self) -> list[TopicPartition]:
-        """The partitions to read, in order.
-
-        Raises:
-            UnknownTopicOrPartition: one of them does not exist.
-        """
+        """The partitions to read, in order. Raises UnknownTopicOrPartition: one of them does not exist."""
         topics = self._chosen.topics if self._chosen.pattern is None else await self._all_matching(self._chosen.pattern)
         return sorted(await self._found(topics))
 

@@ -1,9 +1,5 @@
-"""Reads a data directory of Kafka or Barnabas without a broker: what is in it, and nothing about what it means.
-
-`storage info` shows it, `storage check` (storage_check.py) judges it. It reads names, sizes and the small files; of the log files it
-reads headers of the last segment of each partition. It locks, repairs and creates nothing.
-
-A file that cannot be parsed is kept as text in `problems`, by its name, and its value stays None.
+"""Reads a data directory without a broker: names, sizes, small files, and headers of each partition's last segment. It locks, repairs and creates
+nothing; a file that cannot be parsed is in `problems`.
 """
 
 from __future__ import annotations
@@ -145,11 +141,7 @@ class DataDirectory:
 
 
 def read_data_directory(path: Path) -> DataDirectory:
-    """Reads a data directory.
-
-    Raises:
-        NoDirectory: there is none, it is a file, or it cannot be listed.
-    """
+    """Reads a data directory. Raises NoDirectory: there is none, it is a file, or it cannot be listed."""
     try:
         if not path.is_dir():
             what = "is a file, not a directory" if path.exists() else "does not exist"

@@ -1,8 +1,4 @@
-"""The batches and records of a log or of a metadata snapshot, as entries: a line of text, and the same as a document of `--json`.
-
-Records of internal topics are decoded; the name of the folder says which topic a log belongs to. A .checkpoint file holds metadata.
-Secrets of the metadata log are hidden: keys of SCRAM users, and passwords among the settings of nodes.
-"""
+"""Batches and records of a log or metadata snapshot, as text and `--json` documents. Secrets of the metadata log are hidden: SCRAM keys and passwords."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ Properties = Annotated[
 def extra_arguments(kind: ClientKind, assignments: tuple[str, ...]) -> dict[str, Any]:
     """The properties as keyword arguments of a client.
 
-    Raises:
-        WrongCall: one is not key=value, has an invalid value, or is not known to this kind of client.
+    Raises WrongCall: one is not key=value, has an invalid value, or is not known to this kind of client.
     """
     pairs: dict[str, str] = {}
     for assignment in assignments:

@@ -95,8 +95,7 @@ def reset_offsets(
 def read_offsets_csv(path: Path, group: str) -> dict[TopicPartition, int]:
     """Reads lines TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET; lines of other groups are left out.
 
-    Raises:
-        WrongCall: the file cannot be read, or a line has another form.
+    Raises WrongCall: the file cannot be read, or a line has another form.
     """
     found: dict[TopicPartition, int] = {}
     try:

@@ -19,11 +19,7 @@ EVERY_S: Final = 0.1
 
 
 class InputProgress:
-    """Shows on stderr how much of the input was read, if stderr is a terminal and the input is not.
-
-    Args:
-        files: "-" is standard input.
-    """
+    """Shows on stderr how much of the input was read, if stderr is a terminal and the input is not. `files`: "-" is standard input."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = files

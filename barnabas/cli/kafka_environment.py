@@ -56,8 +56,7 @@ def environment_settings(
         properties: the text of a server.properties, below the variables.
         secrets: the directory of the files that KAFKA_SSL_KEYSTORE_FILENAME, KAFKA_SSL_KEYSTORE_CREDENTIALS and so on name.
 
-    Raises:
-        ValueError: a file of a password cannot be read.
+    Raises ValueError: a file of a password cannot be read.
     """
     lines = [_line(name, value) for name, value in sorted(environment.items()) if _is_setting(name)]
     settings = parse_properties("\n".join([properties, *lines]))
@@ -115,11 +114,7 @@ def environment_remarks(environment: Mapping[str, str]) -> list[str]:
 
 
 def logger_levels(environment: Mapping[str, str]) -> dict[str, int]:
-    """The level by logger ("" is the root) of KAFKA_LOG4J_ROOT_LOGLEVEL and KAFKA_LOG4J_LOGGERS.
-
-    Raises:
-        ValueError: an unknown level.
-    """
+    """The level by logger ("" is the root) of KAFKA_LOG4J_ROOT_LOGLEVEL and KAFKA_LOG4J_LOGGERS. Raises ValueError: an unknown level."""
     pairs = [("", "=", environment.get(ROOT_LEVEL, ""))] if environment.get(ROOT_LEVEL, "").strip() else []
     pairs += [each.partition("=") for each in environment.get(LOGGER_LEVELS, "").split(",") if each.strip()]
     found = {}

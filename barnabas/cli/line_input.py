@@ -1,8 +1,4 @@
-"""The input of `produce`: blocks of bytes become lines, and lines become records.
-
-A line ends with a line feed; the last one may lack it. A carriage return belongs to the line, unless `crlf` removes it. An empty
-line is a record with an empty value. Lines above the limit are refused without being kept in memory; the others follow.
-"""
+"""Input of `produce`: blocks of bytes to lines, lines to records. Lines above the limit are refused without being buffered."""
 
 from __future__ import annotations
 
@@ -61,11 +57,7 @@ class LineFormat:
         )
 
     def record(self, line: bytes) -> tuple[NewRecord, int | None]:
-        """The record of a line and its partition (None: its key chooses).
-
-        Raises:
-            BadRecord: the line is not a record in JSON.
-        """
+        """The record of a line and its partition (None: its key chooses). Raises BadRecord: the line is not a record in JSON."""
         timestamp = NO_TIMESTAMP if self.timestamp is None else self.timestamp
         if self.json:
             partition, own, key, value, headers = record_from_json(line)

@@ -1,8 +1,5 @@
-"""Ports for the nodes of a local cluster: which ones they take, and how a later start finds the same ones.
-
-Client ports are PORT, PORT+1, …. A node's quorum port is 10,000 above its client port, if all of these ports are free and outside the
-ephemeral range; otherwise the first such row of neighbouring ports is taken. In the ephemeral range the system gives ports to outgoing
-connections, so a node that starts there again may find its port taken. DATA/quorum-ports keeps the choice for later starts.
+"""Ports of a local cluster: client ports PORT, PORT+1, …; quorum ports 10,000 above, if free and outside the ephemeral range, whose ports a restarted node
+may find taken by outgoing connections. DATA/quorum-ports keeps the choice.
 """
 
 from __future__ import annotations

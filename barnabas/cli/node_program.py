@@ -1,8 +1,4 @@
-"""The program of `barnabas serve`: runs one node until a stop signal, the end of its standard input, or a fatal error.
-
-Prints the ready line. A node whose standard input ends (`--until-stdin-ends`) ends within ORPHAN_STOP_S: the process that started it was
-killed. Otherwise it takes the time that a clean stop takes.
-"""
+"""Program of `barnabas serve`: one node until a stop signal, a fatal error, or the end of its standard input (`--until-stdin-ends`: its parent was killed)."""
 
 from __future__ import annotations
 
@@ -50,8 +46,7 @@ def run_node(
 ) -> int:
     """Logs the remarks about ignored settings, runs the node and returns the exit code of the process.
 
-    Args:
-        started: lines to print after the ready line.
+    `started`: lines to print after the ready line.
     """
     keep_freed_memory()
     freeze_survivors()
@@ -181,8 +176,7 @@ def _end_periods(loop: asyncio.AbstractEventLoop, output: LogOutput) -> None:
 def _watch_stdin(loop: asyncio.AbstractEventLoop, end: Callable[[int], None]) -> None:
     """Calls `end` when standard input ends. The process then ends within ORPHAN_STOP_S, also if the stop takes longer.
 
-    Raises:
-        BarnabasError: standard input is closed or a file, whose end nothing would announce.
+    Raises BarnabasError: standard input is closed or a file, whose end nothing would announce.
     """
     stdin = 0
 

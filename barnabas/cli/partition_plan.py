@@ -1,11 +1,5 @@
-"""Plans where replicas go: spreads partitions over brokers and racks with few moves. Pure.
-
-Input: the present replicas of partitions, and the brokers to use with their racks. Output: the new replicas of every partition. A replica
-stays where it is if its broker is used, its rack has not too many replicas of the partition, and its broker is not overloaded.
-
-Invariants: a partition never has two replicas on one broker; it uses as many racks as it can; afterwards the numbers of replicas of two
-brokers differ by more than one only if racks demand it. Unlike Kafka's tool it does not draw the first broker at random, and it keeps
-replicas that need not move.
+"""Replica placement: balances partitions over brokers and racks with few moves. Pure. Unlike Kafka's tool it keeps replicas that need not move and draws
+nothing at random. Replica counts of two brokers differ by more than one only if racks demand it.
 """
 
 from __future__ import annotations
@@ -31,8 +25,7 @@ def spread(
         brokers: racks by node id, of the brokers to use; None for all of them: racks do not count.
         replication_factor: of every partition; None keeps the present one of each.
 
-    Raises:
-        ValueError: there are fewer brokers than replicas of a partition, or no broker.
+    Raises ValueError: there are fewer brokers than replicas of a partition, or no broker.
     """
     plan = _Plan(brokers)
     for partition, replicas in sorted(present.items()):

@@ -1,8 +1,5 @@
-"""Reads and writes files, pipes and terminals in blocks, without keeping the event loop waiting.
-
-A regular file is read and written at once: the page cache answers. Anything else is waited for by the loop, so that signals,
-heartbeats and acknowledgements go on while a neighbour in the pipeline is slow. A descriptor that is shared with other processes
-keeps its flags: a pipe is opened again for writes that do not block, or is written in pieces that fit.
+"""Block I/O on files, pipes and terminals without blocking the event loop. Shared descriptors keep their flags: a pipe is reopened for non-blocking writes,
+or written in pieces that fit.
 """
 
 from __future__ import annotations
@@ -64,8 +61,7 @@ class BlockInput:
     async def read(self, size: int, timeout_s: float | None = None) -> bytes | None:
         """Returns up to `size` bytes, b"" at the end, or None if nothing arrives within `timeout_s`.
 
-        Raises:
-            OSError: the descriptor cannot be read.
+        Raises OSError: the descriptor cannot be read.
         """
         if self._direct:
             await asyncio.sleep(0)
@@ -104,8 +100,7 @@ class BlockOutput:
     async def write(self, data: bytes) -> None:
         """Writes all of `data`. If the call is cancelled or fails, `written` tells how much was written.
 
-        Raises:
-            OutputUnwritable: the reader has ended, or the disk is full.
+        Raises OutputUnwritable: the reader has ended, or the disk is full.
         """
         left = memoryview(data)
         while left:

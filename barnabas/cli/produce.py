@@ -318,11 +318,7 @@ class _Run:
         return text
 
     def _end(self) -> None:
-        """Prints the report of a run to the end.
-
-        Raises:
-            KafkaError: records were not written.
-        """
+        """Prints the report of a run to the end. Raises KafkaError: records were not written."""
         failure = self._writer.first_failure
         if failure is None and self._writer.stopped is None:
             print(self._report(), file=sys.stderr)

@@ -45,8 +45,7 @@ class Profiles:
         known: the properties of each profile, by its name.
         used: the profile that `barnabas profile use` has chosen, or None.
 
-    Raises:
-        WrongCall: the file cannot be read, or its content is not as described above.
+    Raises WrongCall: the file cannot be read, or its content is not as described above.
     """
 
     def __init__(self, path: Path | None = None) -> None:

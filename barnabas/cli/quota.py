@@ -177,8 +177,7 @@ def remove_(
 def quota_value(key: str, text: str) -> float:
     """Reads the value of a quota: bytes a second may have a unit, such as 10MB/s (powers of 1,000) or 10MiB/s and 10M (of 1,024).
 
-    Raises:
-        ValueError: the quota is unknown, or the text is no such value.
+    Raises ValueError: the quota is unknown, or the text is no such value.
     """
     if key not in KEYS:
         raise ValueError(f"unknown quota {key!r}; the quotas are {', '.join(KEYS)}")

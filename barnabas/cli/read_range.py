@@ -73,11 +73,7 @@ class Range:
 def parse_range(
     *, offset: str | None, since: str | None, until: str | None, from_beginning: bool, exit_at_end: bool
 ) -> Range:
-    """The range that the options say.
-
-    Raises:
-        WrongCall: an option cannot be used, or two exclude each other.
-    """
+    """The range that the options say. Raises WrongCall: an option cannot be used, or two exclude each other."""
     given = [
         name
         for name, used in (("--from-beginning", from_beginning), ("--offset", offset), ("--since", since))

@@ -109,8 +109,7 @@ def reassign_partitions(
 async def brokers_with_racks(admin: Admin, nodes: list[int] | None, *, ignore_racks: bool) -> dict[int, str | None]:
     """The brokers to use and their racks; None for all if racks do not count.
 
-    Raises:
-        IllegalState: a broker does not serve, or only some brokers have racks.
+    Raises IllegalState: a broker does not serve, or only some brokers have racks.
     """
     serving = {each.node_id: each.rack for each in await admin.list_brokers() if not each.is_fenced}
     chosen = sorted(serving) if nodes is None else nodes

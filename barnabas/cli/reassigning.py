@@ -50,8 +50,7 @@ async def start_reassignment(
 ) -> ReplicaLists:
     """Starts the reassignments that change something; returns the replicas that these partitions had.
 
-    Raises:
-        IllegalState: a partition or broker does not exist, or other reassignments are in progress and `additional` is False.
+    Raises IllegalState: a partition or broker does not exist, or other reassignments are in progress and `additional` is False.
     """
     present = await present_replicas(admin, sorted({partition.topic for partition in targets}))
     for partition in targets:
@@ -117,8 +116,7 @@ async def finish(
 ) -> None:
     """Waits until no partition of the plan is being reassigned, then removes the throttles. With `watch` shows the progress.
 
-    Raises:
-        IllegalState: partitions have other replicas than the plan: somebody has cancelled or replaced the reassignment.
+    Raises IllegalState: partitions have other replicas than the plan: somebody has cancelled or replaced the reassignment.
     """
     try:
         await _ended(admin, targets, every=every, watch=watch)

@@ -209,11 +209,7 @@ def _headers(headers: Headers) -> list[list[Any]]:
 
 
 def as_template(template: str, decode: Decode | None, decode_key: Decode | None) -> Shown:
-    """Each record by a template.
-
-    Raises:
-        WrongCall: an unknown token or escape.
-    """
+    """Each record by a template. Raises WrongCall: an unknown token or escape."""
 
     def length(data: bytes | None) -> int:
         return -1 if data is None else len(data)

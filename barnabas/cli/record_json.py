@@ -48,11 +48,7 @@ def readable(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def record_from_json(line: bytes) -> JsonRecord:
-    """Reads one line.
-
-    Raises:
-        BadRecord: it is not a record in JSON.
-    """
+    """Reads one line. Raises BadRecord: it is not a record in JSON."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:

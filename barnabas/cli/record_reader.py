@@ -1,10 +1,5 @@
-"""Reads records for `consume`, prints them, and commits what was printed.
-
-A record is printed when a completed write has passed its last byte to the file, terminal or pipe. What a pipe's reader does with it
-afterwards is unknown, so records in the pipe's buffer count as printed.
-
-Invariants: a poll begins after the records of the one before are printed; a commit covers exactly printed records (and the control
-records between them); after a failed or cancelled write the offset of the first record that is not printed whole is committed.
+"""Reads records for `consume`, prints them, and commits what was printed: records whose last byte a completed write has passed on. After a failed or
+cancelled write the first record not printed whole is committed.
 """
 
 from __future__ import annotations
@@ -62,8 +57,7 @@ class RecordReader:
     async def read(self) -> None:
         """Prints records until the end or the number of records; without either limit, until it is cancelled.
 
-        Raises:
-            OutputUnwritable: the reader of the output has ended, or the disk is full.
+        Raises OutputUnwritable: the reader of the output has ended, or the disk is full.
         """
         try:
             while self._left > 0 and not await self._at_end():

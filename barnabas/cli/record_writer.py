@@ -1,8 +1,4 @@
-"""Writes the records of `produce` in large batches, and counts what the brokers acknowledge.
-
-Invariants: `written` counts acknowledged records only (with transactions: of committed ones); records for one partition keep their
-order; a batch waits for acknowledgements if the producer's buffer is full, so memory is bounded.
-"""
+"""Writes the records of `produce` in large batches; `written` counts acknowledged (or committed) records only. A full producer buffer blocks, so memory is bounded."""
 
 from __future__ import annotations
 

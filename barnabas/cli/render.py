@@ -251,10 +251,8 @@ def check_every(every: float) -> None:
 async def watched(every: float, read: Callable[[], Awaitable[str]], *, in_place: bool = True) -> None:
     """Shows what `read` returns, again every `every` seconds until it is cancelled.
 
-    On a terminal the text replaces the one before. Elsewhere each text that differs from the one before is printed.
-
-    Raises:
-        WrongCall: `every` is not a time to wait.
+    On a terminal the text replaces the one before. Elsewhere each text that differs from the one before is printed. Raises WrongCall:
+    `every` is not a time to wait.
     """
     check_every(every)
     every = max(every, EVERY_S_MIN)

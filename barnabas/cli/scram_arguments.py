@@ -25,8 +25,7 @@ _KEYS: Final = ("name", "password", "iterations", "salt", "saltedpassword")
 def scram_records(arguments: Iterable[str], rng: Rng) -> list[UserScramCredentialRecord]:
     """Returns a record for each argument, in their order.
 
-    Raises:
-        ValueError: an argument is invalid; the text says what is right and shows no password.
+    Raises ValueError: an argument is invalid; the text says what is right and shows no password.
     """
     found = []
     seen: set[tuple[str, int]] = set()

@@ -186,11 +186,8 @@ def node_config(
 ) -> BrokerConfig:
     """Builds the configuration of a node from the arguments of `serve`.
 
-    Args:
-        variables: those of Kafka's container image; None: they do not count.
-
-    Raises:
-        BrokerError, ValueError: an argument or a setting is wrong; the text names it.
+    `variables`: those of Kafka's container image; None: they do not count. Raises BrokerError, ValueError: an argument or a setting is
+    wrong; the text names it.
     """
     from barnabas.broker.config.broker_config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
     from barnabas.broker.config.key import host_and_port

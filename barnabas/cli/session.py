@@ -151,8 +151,7 @@ class Connection:
     async def check(self) -> None:
         """Returns as soon as one address accepts a connection.
 
-        Raises:
-            BrokerUnreachable: none does; at once if all refuse, else after `timeout` seconds.
+        Raises BrokerUnreachable: none does; at once if all refuse, else after `timeout` seconds.
         """
         addresses = parse_bootstrap(self.bootstrap)
         reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -328,8 +327,7 @@ async def each(
 ) -> None:
     """Does something for each name of resources of this kind, also after a refusal; prints the refusals.
 
-    Raises:
-        Ended: the cluster has refused one of them.
+    Raises Ended: the cluster has refused one of them.
     """
     refused = False
     for name in names:

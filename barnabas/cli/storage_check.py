@@ -57,8 +57,7 @@ def check_directories(
         image: the metadata of the node's log, which knows the topic ids; None if there is none.
         all_records: also checks records that Kafka trusts: those below the recovery point, all after a clean stop.
 
-    Raises:
-        OSError: a log file cannot be read.
+    Raises OSError: a log file cannot be read.
     """
     yield from _owners(directories)
     for directory in directories:

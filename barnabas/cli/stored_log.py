@@ -37,8 +37,7 @@ def batches_of(
         from_position: where a batch begins.
         contents: reads the records and checks the checksums; otherwise only headers are read, and the bytes are empty.
 
-    Raises:
-        OSError: the file cannot be read.
+    Raises OSError: the file cannot be read.
     """
     with path.open("rb", buffering=0) as file:
         yield from _Reader(file.fileno(), contents).batches(from_position)

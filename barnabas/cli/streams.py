@@ -1,8 +1,4 @@
-"""The standard streams of the command: closed descriptors, a reader that has gone, a full disk.
-
-Exit codes: 141 if the reader of the output has ended (`| head`), as of a program that SIGPIPE ends; 1 if the output cannot be
-written for another reason, with one line on stderr.
-"""
+"""Standard streams. Exit codes: 141 if the output's reader has ended, like SIGPIPE; 1 with a line on stderr for other write errors."""
 
 from __future__ import annotations
 
@@ -49,9 +45,9 @@ class _Messages(io.FileIO):
 def repair_streams() -> None:
     """Prepares the standard streams of a process: closed ones, and how a failed write to the output is reported.
 
-    Closed descriptors are opened, so that no later file or socket takes their numbers. A closed standard input cannot be read and
-    a closed standard output cannot be written: each is opened for the other direction, so its use fails as it would have failed.
-    A closed or full standard error swallows what is written to it.
+    Closed descriptors are opened, so that no later file or socket takes their numbers. A closed standard input cannot be read and a closed
+    standard output cannot be written: each is opened for the other direction, so its use fails as it would have failed. A closed or full
+    standard error swallows what is written to it.
     """
     for descriptor, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:

@@ -1,7 +1,5 @@
-"""Replication throttles of reassignments, set and removed as kafka-reassign-partitions does (KIP-73, KIP-455).
-
-A throttle is a rate of brokers (`leader.` and `follower.replication.throttled.rate`) and the replicas that it concerns (`leader.` and
-`follower.replication.throttled.replicas` of topics): on leaders the present replicas of moved partitions, on followers the new ones.
+"""Replication throttles of reassignments, as in kafka-reassign-partitions (KIP-73, KIP-455): rates of brokers, and replicas of topics: leaders' present ones,
+followers' new ones.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ _UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 def as_rate(text: str) -> int:
     """Reads bytes a second, such as 50000000 or 50M (K, M and G are powers of 1,024).
 
-    Raises:
-        ValueError: it is no positive number of this form.
+    Raises ValueError: it is no positive number of this form.
     """
     found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII)
     rate = int(found[1]) * _UNITS[found[2]] if found else 0

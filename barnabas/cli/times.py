@@ -17,11 +17,7 @@ DURATION_MS_MAX: Final = 2**53
 
 
 def parse_duration(text: str) -> int:
-    """Returns a duration in ms, at least 0.
-
-    Raises:
-        ValueError: the text is not a duration.
-    """
+    """Returns a duration in ms, at least 0. Raises ValueError: the text is not a duration."""
     iso = _ISO.fullmatch(text)
     if iso is not None:
         parts = [(number, unit) for number, unit in zip(iso.groups(), _ISO_UNITS, strict=True) if number]
@@ -36,11 +32,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_time(text: str) -> int:
-    """Returns a time (ISO 8601) in ms since the Unix epoch; without a zone it is local.
-
-    Raises:
-        ValueError: the text is not a time.
-    """
+    """Returns a time (ISO 8601) in ms since the Unix epoch; without a zone it is local. Raises ValueError: the text is not a time."""
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):

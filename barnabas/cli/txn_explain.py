@@ -1,8 +1,4 @@
-"""`barnabas txn explain`: the history of a transactional id, from a running Kafka or from a trace of the test kit.
-
-A running Kafka tells by DescribeTransactions, DescribeProducers, the log `__transaction_state` (if this client may read it) and the
-markers in the logs. A trace also knows the clients.
-"""
+"""`barnabas txn explain`: the timeline of a transactional id, from a running Kafka or a trace of the test kit, which also knows the clients."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""`barnabas txn describe-producers`, `find-hanging`, `abort-hanging`: transactions that no coordinator knows.
-
-Such a transaction holds back read_committed consumers of its partition for good: no producer and no timeout ends it. Found as by
-kafka-transactions (KIP-664): a producer has an open transaction in a partition and has written nothing for longer than a transaction
-may last, and its coordinator has no transaction with this partition.
+"""`barnabas txn describe-producers`, `find-hanging`, `abort-hanging`: transactions that no coordinator knows (KIP-664). They block read_committed
+consumers forever.
 """
 
 from __future__ import annotations

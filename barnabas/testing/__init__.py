@@ -1,7 +1,4 @@
-"""Kafka for tests: `Cluster` and `Broker`, and their errors. The simulated world is in `barnabas.testing.simulation`.
-
-The names are imported on first use, so that the pytest plugin costs nothing in a run without Kafka.
-"""
+"""Kafka for tests: `Cluster` and `Broker`, and their errors. The names are imported on first use: the pytest plugin costs nothing without Kafka."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The admin port: faults and brokers of a cluster over HTTP on 127.0.0.1, for tests in any language. Off unless a user switches it on.
-
-A web page must not reach it. A browser names the page in `Origin`, and after DNS rebinding the page's own name in `Host`: a request with
-an `Origin`, or with a `Host` other than this machine's, is refused.
-"""
+"""The admin port: faults and brokers of a cluster over HTTP on 127.0.0.1, for tests in any language. Off by default."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 class AdminPort:
-    """See the module. Made by `open`."""
+    """HTTP service of the admin port, made by `open`. Web pages cannot reach it: see `refusal`."""
 
     body_bytes_max = DOCUMENT_BYTES_MAX
 
@@ -32,7 +28,7 @@ class AdminPort:
 
     @classmethod
     async def open(cls, routes: AdminRoutes, port: object) -> AdminPort:
-        """Listens on 127.0.0.1; port 0 takes a free one. Raises KitError."""
+        """Port 0 takes a free one. Raises KitError."""
         self = cls(routes, checked_admin_port(port))
         try:
             self.server = await HttpServer.open(self, AsyncioNetwork(), HOST, self.number, name="admin port")
@@ -43,17 +39,15 @@ class AdminPort:
 
     @property
     def url(self) -> str:
-        """http://127.0.0.1:PORT"""
         return f"http://{HOST}:{self.number}"
 
     def close(self) -> None:
-        """Closes the port and its connections."""
         self.server.close()
 
     # -- runtime.http_server.Service
 
     def refusal(self, request: HttpRequest) -> HttpRefusal | None:
-        """Why a request is not read further, by its head."""
+        """Refuses browsers: a page sends its name in `Origin` or, after DNS rebinding, in `Host`."""
         if "origin" in request.headers:
             return HttpRefusal(403, "a web page may not use the admin port: the request has an Origin")
         host = request.headers.get("host", "")
@@ -63,12 +57,11 @@ class AdminPort:
         return None
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
-        """Answers a whole request. Raises HttpRefusal."""
+        """Raises HttpRefusal."""
         status, value = await self.routes.answer(request.method, request.target, request.body)
         return _as_json(status, value)
 
     def told(self, refusal: HttpRefusal) -> HttpAnswer:
-        """The answer that tells a client why it is refused."""
         return _as_json(refusal.status, {"error": str(refusal)}, refusal.headers)
 
 

@@ -1,13 +1,13 @@
-"""The routes of the admin port: what each request does, as coroutines of the kit's thread.
+"""Routes of the admin port, as coroutines of the kit's thread.
 
 | route | what it does |
 |---|---|
 | GET, POST, DELETE /v1/faults | lists, installs, removes faults; the body of POST is a document (`faults/document.py`) |
 | POST /v1/faults/verify | 409 if a strict fault has hit nothing |
 | GET, DELETE /v1/faults/ID | a fault with its requests; `?hits=2&timeout=10` waits for hits; removes it |
-| POST /v1/faults/ID/release | what it holds goes on |
-| GET /v1/brokers, POST /v1/brokers/ID/ACTION | the brokers; kills, stops, pauses, resumes, restarts one |
-| GET /v1/leaders?topic=T&partition=0, POST /v1/leaders | the leader of a partition; makes another broker its leader |
+| POST /v1/faults/ID/release | serves the held requests |
+| GET /v1/brokers, POST /v1/brokers/ID/ACTION | lists the brokers; kills, stops, pauses, resumes, restarts one |
+| GET /v1/leaders?topic=T&partition=0, POST /v1/leaders | the leader of a partition; moves it to another broker |
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ ACTIONS: Final = ("kill", "stop", "pause", "resume", "restart")
 
 
 class _Cluster(Protocol):
-    """What the routes need from the handle of a cluster."""
-
     def core(self) -> Core: ...
 
     def backend(self, what: str) -> Backend: ...
@@ -54,7 +52,7 @@ _Work = Callable[[_Request], Awaitable[tuple[int, Any]]]
 
 
 class AdminRoutes:
-    """See the module."""
+    """The routes of one cluster."""
 
     def __init__(self, cluster: _Cluster) -> None:
         self._cluster = cluster
@@ -69,7 +67,7 @@ class AdminRoutes:
         }
 
     async def answer(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
-        """The status and the JSON value of an answer. Raises HttpRefusal."""
+        """Returns the status and a JSON value. Raises HttpRefusal."""
         path, _, query = target.partition("?")
         pattern, ids = self._found(path)
         work = self._routes[pattern].get(method)
@@ -214,7 +212,7 @@ class AdminRoutes:
         return 200, {"leader": await self._cluster.core().move_leader(topic, partition, to)}
 
     async def _within(self, work: Awaitable[Any]) -> Any:
-        """Awaits what has no deadline of its own."""
+        """Awaits work without a deadline of its own."""
         limit_s = self._cluster.core().timeout_s
         try:
             async with asyncio.timeout(limit_s) as deadline:

@@ -1,7 +1,4 @@
-"""ClusterAio: the methods of a cluster handle, as coroutines for asyncio and trio. `Cluster` has their blocking forms.
-
-The work runs in the kit's own thread, so a coroutine works on every loop, whatever loop started the cluster.
-"""
+"""ClusterAio: the methods of a cluster handle as coroutines for asyncio and trio. They run in the kit's thread, so any event loop can await them."""
 
 from __future__ import annotations
 
@@ -29,11 +26,9 @@ class ClusterAio:
         return self._cluster._limit_s
 
     async def start(self, *, wait: bool = True) -> None:
-        """Starts the brokers."""
         await self._cluster.wait_async(self._cluster.begin(wait=wait))
 
     async def stop(self) -> None:
-        """Ends the brokers."""
         await self._cluster.__aexit__(None, None, None)
 
     # -- topics
@@ -70,46 +65,40 @@ class ClusterAio:
 
     @coroutine
     async def stop_broker(self, broker_id: int | None = None) -> None:
-        """Stops a broker cleanly: it hands its leaderships over first. `restart` starts it again."""
+        """Stops a broker cleanly, after handing over its leaderships; `restart` starts it again."""
         core = self._cluster.core()
         await core.stop_broker(core.check_broker(broker_id))
 
     @coroutine
     @named_arguments
     async def restart(self, *broker_ids: int, wait: bool = True) -> None:
-        """Starts brokers on their data and their ports, all at once; without ids all brokers.
+        """Starts brokers on their data and ports, all at once; without ids all brokers. Running ones stop cleanly first, paused ones are
+        killed.
 
-        Stops a running one cleanly first, kills a paused one. After the end of most brokers start them in one call: a broker serves
-        when a majority of the cluster runs.
-
-        Args:
-            wait: False returns as soon as the starts have begun; `wait_until_ready` waits for their end.
+        A broker serves only while a majority of the cluster runs: after the end of most brokers start them in one call. `wait=False`
+        returns once the starts have begun; `wait_until_ready` waits for them.
         """
         await self._cluster.core().restart(*broker_ids, wait=wait)
 
     @coroutine
     async def wait_until_ready(self, *broker_ids: int) -> None:
-        """Returns when brokers that start serve, and every broker knows them; without ids all that are not down.
-
-        Raises KitError if a start has failed, KitTimeout if one takes too long.
-        """
+        """Returns when starting brokers serve and every broker knows them; without ids all that are not down. Raises KitError, KitTimeout."""
         await self._cluster.core().wait_until_ready(*broker_ids)
 
     @coroutine
     async def pause(self, broker_id: int | None = None) -> None:
-        """Stops a broker as SIGSTOP does: its connections stay open, and it answers nothing."""
+        """Stops a broker like SIGSTOP: its connections stay open but it answers nothing."""
         core = self._cluster.core()
         await core.pause(core.check_broker(broker_id))
 
     @coroutine
     async def resume(self, broker_id: int | None = None) -> None:
-        """Continues a paused broker."""
         core = self._cluster.core()
         await core.resume(core.check_broker(broker_id))
 
     @coroutine
     async def rolling_restart(self) -> None:
-        """Restarts one broker after the other; each is in sync again before the next one stops."""
+        """Restarts the brokers one by one; each is in sync again before the next one stops."""
         await self._cluster.core().rolling_restart()
 
     # -- leaders
@@ -126,11 +115,7 @@ class ClusterAio:
 
     @coroutine
     async def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
-        """Makes another replica the leader of a partition and returns its broker id.
-
-        Args:
-            to: a broker with a replica; None takes the next running one.
-        """
+        """Elects another replica of a partition and returns its broker id; `to=None` takes the next running replica."""
         return await self._cluster.core().move_leader(topic, partition, to)
 
     # -- the world around the brokers

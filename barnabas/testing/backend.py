@@ -1,7 +1,4 @@
-"""Backend: what carries the brokers of a cluster. Each mode of the kit is one class of this protocol.
-
-Every coroutine has its own deadline or ends by the deadline of its caller; `abandon` never waits.
-"""
+"""Backend: runs the brokers of a cluster; one implementation for each mode of the kit."""
 
 from __future__ import annotations
 
@@ -54,26 +51,16 @@ DEFAULTS: Final = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What a cluster consists of. Two clusters of one shape are interchangeable.
-
-    Attributes:
-        brokers: number of brokers; each is a voter, too. Their ids are 1 to `brokers`.
-        config: settings of server.properties for every broker, sorted.
-        node_config: those of single brokers, by id, in place of or beside those of `config`; sorted.
-        port: client port of the first broker; 0 takes free ports.
-        security_protocol: of the listener for clients, which has the same name.
-        own_security: whether the kit makes certificates and a user for it.
-        log_dirs: log directories of each broker.
-    """
+    """Shape of a cluster. Clusters of one shape are interchangeable."""
 
     brokers: int = 1
-    config: tuple[tuple[str, str], ...] = ()
-    port: int = 0
+    config: tuple[tuple[str, str], ...] = ()  # server.properties of every broker, sorted
+    port: int = 0  # client port of the first broker; 0 takes free ports
     mode: Mode = field(default="thread")
-    security_protocol: str = _PLAINTEXT
-    own_security: bool = False
-    node_config: tuple[tuple[int, tuple[tuple[str, str], ...]], ...] = ()
-    log_dirs: int = 1
+    security_protocol: str = _PLAINTEXT  # of the client listener, which has the same name
+    own_security: bool = False  # the kit makes certificates and a user
+    node_config: tuple[tuple[int, tuple[tuple[str, str], ...]], ...] = ()  # by broker id, over `config`; sorted
+    log_dirs: int = 1  # of each broker
 
     @classmethod
     def of(
@@ -128,20 +115,15 @@ class Shape:
 
     @property
     def broker_ids(self) -> range:
-        """Ids of the brokers."""
         return range(1, self.brokers + 1)
 
     @property
     def inner_ports(self) -> int:
-        """How many ports the brokers need besides those for clients: for the internal listener, and several brokers for the quorum."""
+        """Ports besides those for clients: the internal listener and, with several brokers, the quorum."""
         return 2 * self.brokers if self.brokers > 1 else 1
 
     def settings(self, node_id: int, host: str, ports: list[int]) -> dict[str, str]:
-        """Returns the settings of one node.
-
-        Args:
-            ports: a client port of each broker; of several brokers a quorum port of each; an internal port of each.
-        """
+        """`ports`: client ports of all brokers, quorum ports if there are several brokers, internal ports."""
         replicas = min(REPLICAS_MAX, self.brokers)
         internal = f"{INTERNAL_LISTENER}://{host}:{ports[-self.brokers :][node_id - 1]}"
         clients = self.security_protocol  # also the name of their listener, as in Kafka's defaults
@@ -170,7 +152,7 @@ class Shape:
 
 
 def _of_nodes(node_config: Mapping[int, Mapping[str, object]] | None, known: range) -> dict[int, dict[str, str]]:
-    """Settings of single brokers as texts. Raises KitError for an unknown broker or another form."""
+    """Raises KitError for an unknown broker or another form."""
     form = "write settings by broker id, for example {2: {'broker.rack': 'b'}}"
     if node_config is not None and not isinstance(node_config, Mapping):
         raise KitError(f"node_config={node_config!r}: {form}")
@@ -189,12 +171,7 @@ def _texts(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def _check_settings(where: str, texts: dict[str, str], *, beside: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Raises KitError for a setting that Kafka does not have or that the kit sets, or a value that the setting does not accept.
-
-    Args:
-        where: the argument that has the settings.
-        beside: settings that the same brokers have too; they are checked already.
-    """
+    """Raises KitError for an unknown setting, one that the kit sets, or an invalid value. `where`: the argument; `beside`: checked settings of the same brokers."""
     for name, text in texts.items():
         if name in _OWN:
             raise KitError(f"{where}[{name!r}] = {text!r}: the kit sets it itself: {_OWN[name]}")
@@ -226,7 +203,7 @@ class BrokerFiles(NamedTuple):
 
 
 class Backend(Protocol):
-    """One cluster's brokers. Broker ids are checked by the caller."""
+    """Brokers of one cluster; callers check broker ids. Each coroutine ends by its own deadline or its caller's; `abandon` never waits."""
 
     mode: Mode
     log_dirs: int  # of each broker
@@ -240,12 +217,12 @@ class Backend(Protocol):
 
     @property
     def internal_servers(self) -> str:
-        """The same for the kit's own client: addresses of the internal listener, if the brokers have one."""
+        """Addresses of the internal listener, for the kit's own client."""
         ...
 
     @property
     def broker_ids(self) -> list[int]:
-        """Ids of all brokers, running or not."""
+        """Running or not."""
         ...
 
     def address(self, broker_id: int) -> tuple[str, int]:
@@ -253,63 +230,59 @@ class Backend(Protocol):
         ...
 
     def pid(self, broker_id: int) -> int | None:
-        """Process id of a running broker; None if it has none here."""
+        """None if it is down or runs in this process."""
         ...
 
     def files(self, broker_id: int) -> BrokerFiles:
-        """Its files. Raises NotPossible if it has none, or if they are elsewhere."""
+        """Raises NotPossible if it has none here."""
         ...
 
-    def state(self, broker_id: int) -> RunState:
-        """Whether it runs."""
-        ...
+    def state(self, broker_id: int) -> RunState: ...
 
     def may_end(self, broker_id: int, allowed: bool = True) -> None:
-        """Whether the end of this broker, before its next start, is no failure."""
+        """Whether an exit before its next start is expected."""
         ...
 
     async def settle(self, broker_id: int) -> None:
-        """Returns when everything is here that the broker has reported so far."""
+        """Returns when everything that the broker has reported is processed."""
         ...
 
     def failures(self) -> list[str]:
-        """A sentence for each broker that has stopped by itself since the last call."""
+        """A sentence for each unexpected exit since the last call."""
         ...
 
     async def start(self) -> None:
-        """Starts every broker; returns when all serve. On an error none is left."""
+        """Returns when all brokers serve. On an error none is left."""
         ...
 
     async def stop(self) -> None:
-        """Ends every broker and releases everything that belongs to the cluster. The data are not kept."""
+        """Ends every broker and deletes the data."""
         ...
 
     def abandon(self) -> None:
-        """Does the same as `stop` without a loop, at the end of the process. Never waits long."""
+        """Like `stop`, without a loop, at process exit. Never waits long."""
         ...
 
     async def start_broker(self, broker_id: int) -> None:
-        """Starts a broker that is down, on its data; returns when it serves."""
+        """Starts a broker on its data; returns when it serves."""
         ...
 
     async def stop_broker(self, broker_id: int) -> None:
-        """Stops a broker cleanly: it hands its leaderships over."""
+        """Stops a broker cleanly, after handing over its leaderships."""
         ...
 
     async def kill_broker(self, broker_id: int, lose: Lose = "nothing") -> None:
-        """Ends a broker as SIGKILL does; its written data stay. With "page_cache" only what was synced stays."""
+        """Like SIGKILL: written data stay; with "page_cache" only synced data."""
         ...
 
     async def pause_broker(self, broker_id: int) -> None:
-        """Stops a broker as SIGSTOP does."""
+        """Like SIGSTOP."""
         ...
 
-    async def resume_broker(self, broker_id: int) -> None:
-        """Continues a paused broker."""
-        ...
+    async def resume_broker(self, broker_id: int) -> None: ...
 
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Runs a command of node_commands.py in the loop of a running broker."""
+        """Runs a command of node_commands.py in the event loop of a broker."""
         ...
 
 
@@ -323,7 +296,6 @@ def check_loss(mode: Mode, state: RunState, broker_id: int, lose: str) -> None:
 
 
 def not_possible(what: str, mode: Mode) -> NotPossible:
-    """The error for a mode that cannot do something."""
     return NotPossible(
         f"{what} is not possible in mode '{mode}': this Kafka was started elsewhere. "
         f"Modes {' and '.join(repr(each) for each in MODES)} can do it"

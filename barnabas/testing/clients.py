@@ -1,8 +1,5 @@
-"""The bundled client for tests: producer, consumer and admin as coroutines under `.aio`, and the same with blocking methods.
-
-The clients themselves run in the kit's thread, so they work without an event loop of the test, and in any.
-
-Invariants: each call has a deadline. `Maker` closes every client it has made, the latest first.
+"""The bundled client for tests: blocking producers, consumers and admin clients, with coroutines under `.aio`.
+They run in the kit's thread, so they need no event loop and work in any. Each call has a deadline.
 """
 
 from __future__ import annotations
@@ -55,22 +52,21 @@ _own: list[asyncio.Transport] = []  # the connections of the fixtures' clients
 
 
 class OwnNetwork(AsyncioNetwork):
-    """The network of the fixtures' clients: the audit tells their requests from those of the application by their connections."""
+    """Network of the fixtures' clients: the audit tells their requests from the application's by connection."""
 
     async def connect(self, *args: Any, **kwargs: Any) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """As of Network."""
         transport, protocol = await super().connect(*args, **kwargs)
         _own[:] = [*(each for each in _own if not each.is_closing()), transport]
         return transport, protocol
 
 
 def is_own(address: str) -> bool:
-    """Whether HOST:PORT is the client's side of a connection of a fixture's client."""
+    """Whether HOST:PORT is the client's end of a connection of a fixture's client."""
     return any("{}:{}".format(*each.get_extra_info("sockname")) == address for each in _own if not each.is_closing())
 
 
 class _Aio(NearestNames, Generic[C]):
-    """The coroutines of a client, for any asyncio or trio loop; the client itself is in the kit's thread."""
+    """Coroutines of a client in the kit's thread, for any asyncio or trio loop."""
 
     def __init__(self, client: C) -> None:
         self._limit_s = CALL_S * patience()
@@ -93,7 +89,6 @@ def _of(
 @overload
 def _of(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]: ...
 def _of(method: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """A method of the bundled client, as a coroutine for any loop."""
 
     @wraps(method)
     async def call(self: _Aio[Any], *args: Any, **kwargs: Any) -> Any:
@@ -104,7 +99,7 @@ def _of(method: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
 
 
 class ProducerAio(_Aio[Producer]):
-    """The methods of a producer as coroutines."""
+    """A producer's methods as coroutines."""
 
     @coroutine
     async def send(
@@ -143,21 +138,21 @@ class ProducerAio(_Aio[Producer]):
 
 
 class ConsumerAio(_Aio[Consumer]):
-    """The methods of a consumer as coroutines."""
+    """A consumer's methods as coroutines."""
 
     @coroutine
     async def subscribe(self, *topics: str, pattern: str | None = None) -> None:
-        """Subscribes to topics, or to those whose names match a pattern."""
+        """Subscribes to topics, or to topics whose names match a pattern."""
         self._client.subscribe(list(topics), pattern=pattern)
 
     @coroutine
     async def assign(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Reads these partitions, without the group."""
+        """Assigns partitions without group management."""
         self._client.assign(list(partitions))
 
     @coroutine
     async def take(self, count: int, *, timeout: float = 10.0) -> list[Record[Any, Any]]:
-        """Reads exactly `count` records. Raises KitTimeout with what was read if there are fewer within `timeout` seconds."""
+        """Reads exactly `count` records. Raises KitTimeout, which shows what was read, after `timeout` seconds."""
         checked_number("take: count", count)
         timeout = checked_seconds("take: timeout", timeout, zero=True)
         found: list[Record[Any, Any]] = []
@@ -174,12 +169,10 @@ class ConsumerAio(_Aio[Consumer]):
 
     @coroutine
     async def committed(self, topic: str, partition: int = 0) -> int | None:
-        """The committed offset of a partition."""
         return await self._client.committed(TopicPartition(topic, partition))
 
     @coroutine
     async def assignment(self) -> set[TopicPartition]:
-        """The partitions that the consumer reads at present."""
         return self._client.assignment()
 
     commit = _of(Consumer.commit)
@@ -233,7 +226,7 @@ class _Client(NearestNames, Generic[A]):
         )  # the methods of the client as coroutines
 
     def close(self, timeout: float = CLOSE_S) -> bool:
-        """Closes the client. Returns False if its brokers do not answer within `timeout` seconds: then its coordinators do not know that it has left."""
+        """False if the brokers do not respond within `timeout` seconds: the coordinators then see no leave request."""
         client, timeout = self.aio._client, timeout * patience()
 
         async def stop() -> bool:
@@ -306,7 +299,7 @@ for _name, _method in inspect.getmembers(Admin, inspect.iscoroutinefunction):
 
 
 class Maker(Generic[K]):
-    """Makes clients of one class with the arguments of a test's Kafka, and closes them."""
+    """Makes clients of one class with the settings of a test's Kafka, and closes them."""
 
     def __init__(self, kind: type[K], client: Callable[..., Any], kafka: Cluster, config: Mapping[str, Any]) -> None:
         self._kind = kind
@@ -316,7 +309,6 @@ class Maker(Generic[K]):
         self._made: list[K] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> K:
-        """Makes and starts a client."""
         known = {**inspect.signature(self._client).parameters, **SecurityArguments.__annotations__}
         for name in kwargs:
             if name not in known:
@@ -326,7 +318,7 @@ class Maker(Generic[K]):
         return client
 
     def close(self) -> None:
-        """Closes all, the latest first. Paused brokers are resumed before, because a client tells its coordinator that it leaves."""
+        """Closes all clients, latest first. Resumes paused brokers before: clients notify their coordinators."""
         if not self._made:
             return
         brokers = self._kafka.brokers if self._kafka.runs else ()
@@ -340,17 +332,14 @@ class Maker(Generic[K]):
 
     @staticmethod
     def producers(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitProducer]]:
-        """The body of the fixture for producers."""
         yield from _fixture(Maker(KitProducer, Producer, kafka, {**config, "network": OwnNetwork()}))
 
     @staticmethod
     def consumers(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitConsumer]]:
-        """The body of the fixture for consumers."""
         yield from _fixture(Maker(KitConsumer, Consumer, kafka, {**config, "network": OwnNetwork()}))
 
     @staticmethod
     def admins(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitAdmin]]:
-        """The body of the fixture for admin clients."""
         yield from _fixture(Maker(KitAdmin, Admin, kafka, {**config, "network": OwnNetwork()}))
 
 

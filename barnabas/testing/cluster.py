@@ -1,13 +1,4 @@
-"""Cluster and Broker: a Kafka for a test, as a plain object.
-
-    with Cluster(brokers=3) as kafka:
-        kafka.create_topic("orders", partitions=3)
-        run_my_application(kafka.bootstrap_servers)
-        kafka.kill(2)
-
-Every method blocks until it is done, with a deadline. The work runs in the kit's own thread (`kit_thread.py`), so no
-event loop of the test ever runs a broker.
-"""
+"""Cluster and Broker: a Kafka for a test, as a plain object. The work runs in the kit's own thread, never in an event loop of the test."""
 
 from __future__ import annotations
 
@@ -44,12 +35,10 @@ class BrokerHandle:
 
     @property
     def host(self) -> str:
-        """The host for clients."""
         return self._cluster.backend("host").address(self.id)[0]
 
     @property
     def port(self) -> int:
-        """The port for clients; it stays the same over restarts."""
         return self._cluster.backend("port").address(self.id)[1]
 
     @property
@@ -59,27 +48,27 @@ class BrokerHandle:
 
     @property
     def pid(self) -> int | None:
-        """Id of its process in mode "process" while it runs; else None."""
+        """Process id in mode "process" while it runs; else None."""
         return self._cluster.backend("pid").pid(self.id)
 
     @property
     def directory(self) -> Path:
-        """Its data directory, the first of several. Raises NotPossible in other modes than "process"."""
+        """The data directory, the first of several. Raises NotPossible unless in mode "process"."""
         return self.directories[0]
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Its log directories. Raises NotPossible in other modes than "process"."""
+        """The log directories. Raises NotPossible unless in mode "process"."""
         return self._cluster.backend("directories").files(self.id).directories
 
     @property
     def log(self) -> str:
-        """What it has logged so far, over all restarts. Raises NotPossible in other modes than "process"."""
+        """All log lines, over all restarts. Raises NotPossible unless in mode "process"."""
         return self._cluster.backend("log").files(self.id).log.read_text(errors="replace")
 
     @property
     def state(self) -> RunState:
-        """ "running", "paused", "down", or "starting": its start has begun, and it does not serve yet."""
+        """ "running", "paused", "down", or "starting" until it serves."""
         return self._cluster.backend("state").state(self.id)
 
     def kill(self, *, lose: Lose = "nothing") -> None:
@@ -115,30 +104,30 @@ class BrokerHandle:
 
 
 class Cluster(Handle):
-    """Brokers for a test.
+    """Brokers for a test. Every method blocks until it is done, with a deadline.
+
+        with Cluster(brokers=3) as kafka:
+            kafka.create_topic("orders", partitions=3)
+            run_my_application(kafka.bootstrap_servers)
+            kafka.kill(2)
 
     Args:
-        brokers: number of brokers, 1 to 9; their ids are 1, 2, …
-        mode: "thread": the brokers run in this process, with their files in memory. "process": each is a process with files in a
-            temporary directory, and `kill` is SIGKILL.
+        brokers: 1 to 9; their ids are 1, 2, …
+        mode: "thread": brokers in this process, files in memory. "process": each is a process with files in a temporary directory.
         config: Kafka's broker settings, for example {"log.retention.ms": 1000}.
-        node_config: settings of single brokers, for example {2: {"broker.rack": "b"}}; they replace those of `config`.
-        topics: topics to create at the start, name to number of partitions.
-        internal_topics: whether several brokers begin with the topics of offsets and of transactions; False leaves their creation to
-            the first group and the first transaction, as in Kafka.
+        node_config: settings of single brokers over `config`, for example {2: {"broker.rack": "b"}}.
+        topics: created at the start: name to number of partitions.
+        internal_topics: several brokers create the offsets and transactions topics at the start; False: on first use, as in Kafka.
         port: client port of the first broker, the others follow; 0 takes free ports.
-        timeout: longest duration of one call, in seconds.
-        as_version: the brokers serve clients as this release of Kafka does, for example "3.6"; None for all that they can.
+        timeout: of one call, in seconds.
+        as_version: serve clients as this Kafka release does, for example "3.6"; None: everything supported.
         seed: of the random choices of faults (`probability`, `jitter`); None draws one.
-        admin_port: port on 127.0.0.1 for faults over HTTP; 0 takes a free one; None: none.
-        security_protocol: what the listener for clients speaks: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL". It has the
-            same name. `config` has its settings, for example "ssl.keystore.location" or
-            "listener.name.sasl_ssl.plain.sasl.jaas.config"; without any, the kit makes a certificate and a user, and
-            `client_settings` has them. The kit's own connections use an internal listener.
+        admin_port: port on 127.0.0.1 for faults over HTTP; 0 takes a free one; None: off.
+        security_protocol: of the client listener: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL", which is also its name. Without security
+            settings in `config` the kit makes a certificate and a user, see `client_settings`. The kit itself uses an internal listener.
         log_dirs: log directories of each broker, 1 to 9.
 
-    Raises:
-        KitError: an argument is wrong; the text has the correct form.
+    Raises KitError for a wrong argument, with the correct form.
     """
 
     @named_arguments
@@ -165,7 +154,7 @@ class Cluster(Handle):
 
     @classmethod
     def connect(cls, bootstrap_servers: str, *, timeout: float = TIMEOUT_S) -> Self:
-        """Returns a handle on a Kafka that runs already (mode "remote"). It cannot kill or restart brokers."""
+        """A handle on a running Kafka (mode "remote"), whose brokers it cannot kill or restart."""
         if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
             raise KitError(f"bootstrap_servers={bootstrap_servers!r}: write HOST:PORT, several separated by commas")
         self = cls.__new__(cls)
@@ -178,7 +167,7 @@ class Cluster(Handle):
 
     @property
     def aio(self) -> ClusterAio:
-        """The methods of this handle as coroutines."""
+        """This handle's methods as coroutines."""
         return ClusterAio(self)
 
     @property
@@ -188,17 +177,17 @@ class Cluster(Handle):
 
     @property
     def history(self) -> History:
-        """What the brokers acknowledged and delivered, from the first use of this attribute on."""
+        """What the brokers acknowledge and deliver, from the first use of this attribute."""
         return self.recorded()
 
     @property
     def clock(self) -> KafkaClock:
-        """The time of the brokers: `kafka.clock.advance(hours=25)`."""
+        """The brokers' time: `kafka.clock.advance(hours=25)`."""
         return self.moved_clock()
 
     @property
     def admin_url(self) -> str:
-        """The address of the admin port, http://127.0.0.1:PORT. Raises KitError if it is off."""
+        """http://127.0.0.1:PORT of the admin port. Raises KitError if it is off."""
         return self.admin_port().url
 
     @property
@@ -208,19 +197,16 @@ class Cluster(Handle):
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT of every broker, separated by commas, for the clients of the test."""
+        """HOST:PORT of every broker, separated by commas."""
         return self._bootstrap or self.backend("bootstrap_servers").bootstrap_servers
 
     @property
     def client_settings(self) -> dict[str, Any]:
-        """Arguments of clients: the address, and what a login needs if the kit has made the users.
-
-        They have the names of aiokafka, kafka-python and the bundled client.
-        """
+        """Arguments of aiokafka, kafka-python and the bundled client: addresses and, if the kit made the users, the login."""
         return {"bootstrap_servers": self.bootstrap_servers, **self.client_security()}
 
     def client_security(self, *, librdkafka: bool = False) -> dict[str, Any]:
-        """For the kit: the part of the settings of clients that is about security."""
+        """For the kit: the security part of client settings."""
         if self._shape is None or not self._shape.own_security:
             return {}
         from barnabas.testing.secured import aio_settings, librdkafka_settings  # most tests need no TLS
@@ -229,11 +215,11 @@ class Cluster(Handle):
 
     @property
     def brokers(self) -> tuple[BrokerHandle, ...]:
-        """The brokers, running or not, by ascending id."""
+        """Running or not, by ascending id."""
         return tuple(BrokerHandle(self, each) for each in self.backend("brokers").broker_ids)
 
     def broker(self, broker_id: int) -> BrokerHandle:
-        """Returns one broker. Raises KitError for an unknown id."""
+        """Raises KitError for an unknown id."""
         return BrokerHandle(self, self.core().check_broker(broker_id))
 
     def __repr__(self) -> str:
@@ -301,7 +287,7 @@ class Cluster(Handle):
 
 
 class Broker(Cluster):
-    """One broker alone: a cluster of one, whose methods need no broker id."""
+    """A cluster of one broker, whose methods need no broker id."""
 
     @named_arguments
     def __init__(
@@ -334,5 +320,4 @@ class Broker(Cluster):
 
     @property
     def port(self) -> int:
-        """The port for clients."""
         return self.broker(1).port

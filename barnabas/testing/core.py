@@ -1,9 +1,5 @@
-"""Core: what a cluster handle does, as coroutines of the kit's event loop. `Cluster` and `.aio` hand their calls to it.
-
-What every Kafka can do goes over the Kafka protocol, through the bundled admin client. What only brokers of the kit can do (kill,
-pause, what each broker knows) goes through the backend.
-
-Invariants: the calls of one cluster run one at a time, in their order. A wait has a deadline, and its error names what was missing.
+"""Core: cluster handle operations as coroutines of the kit's loop. Kafka protocol operations use the bundled admin client; kills, pauses and
+the brokers' own view go through the backend.
 """
 
 from __future__ import annotations
@@ -21,20 +17,13 @@ from barnabas.testing.starts import Starts
 if TYPE_CHECKING:
     from barnabas.testing.own_admin import OwnAdmin
 
+
 POLL_FIRST_S: Final = 0.001
 POLL_S: Final = 0.02
 
 
 class Core:
-    """See the module.
-
-    Args:
-        timeout_s: longest duration of one call.
-        internal_topics: whether several brokers begin with the topics of the coordinators.
-
-    Attributes:
-        extensions: parts of the kit that keep something in brokers; each is added on its first use.
-    """
+    """Operations of `Cluster` and `.aio`, one at a time and in order. Every wait has a deadline, whose error names what was missing."""
 
     def __init__(self, backend: Backend, timeout_s: float, *, internal_topics: bool = True) -> None:
         self.backend = backend
@@ -180,13 +169,13 @@ class Core:
             raise
 
     async def _create_internal_topics(self) -> None:
-        """Creates the topics of the coordinators while all brokers run, so that each broker leads some of their partitions."""
+        """While all brokers run, so that each leads some of the partitions."""
         await self._until(lambda: self._listed_everywhere(*self.backend.broker_ids), "every broker knows the others")
         await self.backend.command(self.backend.broker_ids[0], "ensure_internal_topics", {})
         await self._until(self._all_in_sync, "the topics of the coordinators are in sync")
 
     async def stop(self) -> list[str]:
-        """Ends everything. Returns a sentence for each broker that had stopped by itself."""
+        """Returns a sentence for each unexpected exit."""
         self.started = False
         failures: list[str] = []
         try:
@@ -197,7 +186,7 @@ class Core:
         return failures + self.backend.failures()
 
     async def wait_until_ready(self, *broker_ids: int) -> None:
-        """Returns when brokers serve and every running broker knows them; without ids all that are not down."""
+        """Returns when every running broker knows them; without ids all that are not down."""
         self.own("wait_until_ready")
         checked = [self.check_broker(each) for each in broker_ids] or self.backend.broker_ids
         self._starts.raise_failed(checked)
@@ -225,7 +214,7 @@ class Core:
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
     ) -> str:
-        """Creates a topic; returns its name when every running broker knows it and its replicas are in sync."""
+        """Returns the name when every running broker knows the topic and its replicas are in sync."""
         checked_number("partitions", partitions, 1)
         if replication_factor is not None:
             checked_number("replication_factor", replication_factor, 1)
@@ -248,7 +237,7 @@ class Core:
                 wanted = [NewTopic(name, partitions, replication_factor or -1, settings)]
                 await self._while_one_runs(admin.create_topics(wanted), f"topic '{name}' was not created")
             except KafkaError as error:
-                # A controller that ends may have created it without an answer; then the next one knows it.
+                # A controller that stopped may have created it without a response; then the next one knows it.
                 if existed or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise KitError(f"topic '{name}' was not created: {error}") from error
             self.created.append(name)
@@ -257,7 +246,7 @@ class Core:
         return name
 
     async def _while_one_runs(self, work: Coroutine[Any, Any, object], what: str) -> None:
-        """Awaits work that needs a broker. Raises KitError, which begins with `what`, soon after the last broker has ended."""
+        """Raises KitError, beginning with `what`, soon after the last broker has ended."""
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
         try:
@@ -285,7 +274,7 @@ class Core:
                 raise KitError(unknown("topic setting", key, TOPIC_KEYS))
 
     async def delete_topics(self, names: list[str]) -> None:
-        """Deletes topics; returns when no running broker knows them."""
+        """Returns when no running broker knows them."""
         for each in names:
             if not isinstance(each, str):
                 raise KitError(f"delete_topics({each!r}): write each name as text, for example delete_topics('a', 'b')")
@@ -307,7 +296,7 @@ class Core:
             await self._until(lambda: self._without(names), f"the topics {', '.join(names)} are gone")
 
     async def topics(self) -> list[str]:
-        """Names of all topics that are not internal."""
+        """Without internal topics."""
         async with self._turn, self.limit("the list of topics"):
             return sorted(await (await self.admin()).list_topics())
 
@@ -340,7 +329,7 @@ class Core:
         return found.get(topic, [])
 
     async def _in_sync(self, topic: str, partitions: int = 0) -> bool:
-        """Whether every running broker knows all partitions, with a running leader and all replicas of running brokers in sync."""
+        """Whether every running broker knows all partitions, with a running leader and its running replicas in sync."""
         running = self._joined()
         for broker_id in [None] if self.backend.mode == "remote" else running:
             try:
@@ -367,7 +356,7 @@ class Core:
     # -- one broker
 
     async def kill(self, broker_id: int, lose: Lose = "nothing") -> None:
-        """Ends a broker as SIGKILL does; with "page_cache" it loses what it has not synced."""
+        """Like SIGKILL; with "page_cache" unsynced data are lost."""
         self.own("kill")
         check_loss(self.backend.mode, self.backend.state(self.check_broker(broker_id)), broker_id, lose)
         async with self._turn, self.limit(f"the end of broker {self.check_broker(broker_id)}"):
@@ -377,7 +366,6 @@ class Core:
             await self.backend.kill_broker(broker_id, lose)
 
     async def stop_broker(self, broker_id: int) -> None:
-        """Stops a broker cleanly."""
         self.own("stop_broker")
         async with self._turn, self.limit(f"the clean stop of broker {self.check_broker(broker_id)}"):
             state = self.backend.state(broker_id)
@@ -387,10 +375,7 @@ class Core:
             await self.backend.stop_broker(broker_id)
 
     async def restart(self, *broker_ids: int, wait: bool = True) -> None:
-        """Starts brokers again on their data, all at once; without ids all brokers. Stops running ones cleanly first.
-
-        Without `wait` it returns when the starts have begun.
-        """
+        """Restarts brokers on their data, all at once; without ids all. Without `wait` returns when the starts have begun."""
         self.own("restart")
         checked = [self.check_broker(each) for each in broker_ids] or self.backend.broker_ids
         async with self._turn, self.limit(f"the restart of {broker_names(checked)}"):
@@ -417,7 +402,7 @@ class Core:
             await extension.on_started(broker_id)
 
     async def _on_late_start(self, broker_id: int) -> None:
-        """A broker serves whose start nothing waited for: as after a pause, it gets what the test has changed in between."""
+        """A start without a waiter has ended: applies what the test changed meanwhile, as after a pause."""
         await self._on_started(broker_id)
         for extension in self.extensions:
             await extension.on_resumed(broker_id)
@@ -436,7 +421,7 @@ class Core:
         return True
 
     async def rolling_restart(self) -> None:
-        """Restarts one broker after the other; each is in sync again before the next one stops."""
+        """Each broker is in sync again before the next one stops."""
         self.own("rolling_restart")
         async with self._turn, self.limit("the rolling restart", self.timeout_s * len(self.backend.broker_ids)):
             for broker_id in self.backend.broker_ids:
@@ -456,7 +441,7 @@ class Core:
         return True
 
     async def settled(self) -> None:
-        """Returns when every partition that can have a leader has one, and all replicas of running brokers are in sync."""
+        """Returns when every electable partition has a leader and running replicas are in sync."""
         async with self.limit("the elections after the end of a broker"):
             await self._until(self._led, "every partition has a leader and its replicas are in sync")
 
@@ -472,7 +457,6 @@ class Core:
         return True
 
     async def pause(self, broker_id: int) -> None:
-        """Stops a broker as SIGSTOP does."""
         self.own("pause")
         async with self._turn, self.limit(f"the pause of broker {self.check_broker(broker_id)}"):
             if self.backend.state(broker_id) == "down":
@@ -480,7 +464,6 @@ class Core:
             await self.backend.pause_broker(broker_id)
 
     async def resume(self, broker_id: int) -> None:
-        """Continues a paused broker."""
         self.own("resume")
         async with self._turn, self.limit(f"the resumption of broker {self.check_broker(broker_id)}"):
             was_paused = self.backend.state(broker_id) == "paused"
@@ -490,7 +473,7 @@ class Core:
                     await extension.on_resumed(broker_id)
 
     async def verified(self) -> None:
-        """Raises KitError if a fault of the test has met nothing, and had to."""
+        """Raises KitError if a strict fault of the test matched nothing."""
         for each in self.extensions:
             await each.verified()
 
@@ -503,7 +486,7 @@ class Core:
             return await self.backend.command(broker_id, name, arguments)
 
     async def client_connections(self) -> dict[str, tuple[int, str]]:
-        """Broker and address of a connection of each client, by client id; without the kit's own and those between brokers."""
+        """Broker and address of a connection by client id, without the kit's own and inter-broker ones."""
         async with self.limit("the list of connections"):
             running = self.running()
             told = await asyncio.gather(*(self.backend.command(each, "connections", {}) for each in running))
@@ -516,7 +499,7 @@ class Core:
     # -- leaders
 
     async def leader(self, topic: str, partition: int) -> int:
-        """Broker id of the leader of a partition; −1 without one."""
+        """−1 without one."""
         checked_number("partition", partition)
         found = await self.partitions(topic)
         if not 0 <= partition < len(found):
@@ -526,7 +509,7 @@ class Core:
         return int(found[partition]["leader"])
 
     async def controller(self) -> int:
-        """Broker id of the active controller; −1 without one."""
+        """−1 without one."""
         if self.backend.mode == "remote":
             async with self.limit("the description of the quorum"):
                 return (await (await self.admin()).describe_quorum()).leader_id
@@ -534,11 +517,7 @@ class Core:
         return -1 if first is None else int(await self.command(first, "controller", {}))
 
     async def move_leader(self, topic: str, partition: int, to: int | None) -> int:
-        """Makes a replica the leader of a partition; returns its broker id when every running broker knows it.
-
-        Args:
-            to: a broker with a replica; None takes the next one in the list of replicas.
-        """
+        """Returns the new leader's id when every running broker knows it; `to=None` takes the next replica."""
         before = await self.leader(topic, partition)
         async with self._turn, self.limit(f"the move of the leader of {topic}-{partition}"):
             replicas = [int(each) for each in (await self._partitions(topic))[partition]["replicas"]]

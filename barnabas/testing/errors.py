@@ -1,7 +1,4 @@
-"""Errors of the test kit, and the nearest right word for a wrong one.
-
-Each text names the thing, its value and the correct form.
-"""
+"""Errors of the test kit, and spelling suggestions. Each text names the object, its value and the correct form."""
 
 from __future__ import annotations
 
@@ -24,49 +21,44 @@ _patience = 1.0
 
 
 class KitError(BarnabasError):
-    """A wrong use of the test kit, or a cluster that cannot do what was asked."""
+    """Wrong use of the test kit, or an operation that this cluster cannot do."""
 
 
 class KitTimeout(KitError, TimeoutError):
-    """Something did not happen within its time; the text names it."""
+    """Something did not happen in time; the text names it."""
 
 
 class BrokerKilledError(KitError):
-    """A fault of the test has ended the broker that was asked to do something; the text names it."""
+    """A fault of the test ended the broker during the operation; the text names it."""
 
 
 class NotPossible(KitError):
-    """The mode of this cluster cannot do this; the text names the mode and those that can."""
+    """The cluster's mode cannot do this; the text names the modes that can."""
 
 
 class LeakedClientWarning(UserWarning):
-    """A client that a test has left connected; the text names the test and the client."""
+    """A test left a client connected; the text names both."""
 
 
 def patience() -> float:
-    """By what the kit's deadlines are longer than they say (--kafka-patience)."""
+    """Factor on the kit's deadlines (--kafka-patience)."""
     return _patience
 
 
 def set_patience(factor: float) -> None:
-    """Makes deadlines that are checked from now on this many times as long."""
     global _patience
     _patience = factor
 
 
 def checked_number(what: str, value: object, least: int = 0) -> int:
-    """Returns a whole number from `least`. Raises KitError, which begins with `what`, for anything else."""
+    """Raises KitError, beginning with `what`, unless it is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise KitError(f"{what}={value!r}: write a whole number from {least}")
     return value
 
 
 def checked_seconds(what: str, value: object, *, zero: bool = False) -> float:
-    """Returns a time limit, with patience. Raises KitError, which begins with `what`, for anything else than a number of seconds.
-
-    Args:
-        zero: whether 0 is accepted.
-    """
+    """Returns seconds times patience. Raises KitError, beginning with `what`, for anything but a positive number; `zero` accepts 0, too."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))
@@ -85,10 +77,9 @@ def broker_names(ids: Sequence[int]) -> str:
 
 
 def unknown(what: str, word: object, known: Iterable[object]) -> str:
-    """Returns a sentence about an unknown word: the nearest known one, and the known ones if they are few.
+    """A sentence about an unknown word, the nearest known one, and the known ones if they are few.
 
-    >>> unknown("mode", "proces", ["thread", "process"])
-    "unknown mode 'proces'; did you mean 'process'? Known: 'thread', 'process'"
+    >>> unknown("mode", "proces", ["thread", "process"]) "unknown mode 'proces'; did you mean 'process'? Known: 'thread', 'process'"
     """
     from difflib import get_close_matches
 
@@ -106,7 +97,7 @@ def unknown(what: str, word: object, known: Iterable[object]) -> str:
 
 
 class NearestNames:
-    """Base of the handles that tests use: an unknown attribute is refused with the nearest known one (AttributeError)."""
+    """Base of handles: an unknown attribute raises AttributeError with the nearest known one."""
 
     _also: ClassVar[str] = ""  # what the error says in addition
 
@@ -120,7 +111,7 @@ class NearestNames:
 
 
 def named_arguments(function: F) -> F:
-    """Makes a function refuse an unknown keyword argument with the nearest known one (TypeError)."""
+    """Makes an unknown keyword argument raise TypeError with the nearest known one."""
     known = [
         name
         for name, parameter in inspect.signature(function).parameters.items()

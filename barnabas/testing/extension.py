@@ -1,8 +1,4 @@
-"""Extension: a part of the kit that keeps something in running brokers: faults, cuts, the state of disks, an offset of the clock.
-
-A broker that restarts is a new host that knows nothing. It gets the commands of `before_start` before its node takes the first step,
-and `on_started` is awaited when it serves. A paused broker takes no command; `on_resumed` is awaited when it continues.
-"""
+"""Extension: state of the kit inside running brokers: faults, cuts, disk faults, clock offsets."""
 
 from __future__ import annotations
 
@@ -15,23 +11,23 @@ Commands = Sequence[tuple[str, dict[str, Any]]]  # names of node_commands.py wit
 
 
 class Extension:
-    """An extension that keeps nothing; a subclass overrides what it needs."""
+    """A stateless extension; subclasses override hooks. A restarted broker starts empty, a paused one misses commands: hooks restore the state."""
 
     @property
     def leaves_traces(self) -> bool:
-        """Whether brokers may behave otherwise because of it, now or later; then no other test gets them."""
+        """Whether brokers may behave differently because of it; then no other test reuses them."""
         return True
 
     def before_start(self, broker_id: int) -> Commands:
-        """The commands that a broker runs before its node starts."""
+        """Commands that a broker runs before its node starts."""
         return ()
 
     def explain(self) -> str:
-        """What may explain that a call misses its deadline; empty if nothing."""
+        """A possible reason for a missed deadline; "" if none."""
         return ""
 
     def cut_off(self) -> frozenset[int]:
-        """Brokers that run, but cannot reach the others."""
+        """Running brokers that cannot reach the others."""
         return frozenset()
 
     async def on_started(self, broker_id: int) -> None:
@@ -54,7 +50,7 @@ class Extension:
 
 
 def settle(wait: Callable[[Coroutine[Any, Any, None]], None], settled: Coroutine[Any, Any, None]) -> None:
-    """Waits until what brokers have to tell is here. A cluster that has ended tells no more. Raises KitTimeout."""
+    """Waits until pending reports of brokers are processed; at once if the cluster has ended. Raises KitTimeout."""
     try:
         wait(settled)
     except KitTimeout:

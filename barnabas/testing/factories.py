@@ -1,12 +1,7 @@
-"""Makes fixtures of the user's own, as pytest-postgresql's factories do:
+"""Factories of custom fixtures, like those of pytest-postgresql. Session fixtures take the arguments of `Cluster`; `kafka` makes a function fixture.
 
-    from barnabas.testing import factories
-
-    kafka_old_proc = factories.kafka_proc(brokers=3, config={"transaction.version": 1})
-    kafka_old = factories.kafka("kafka_old_proc")
-
-A factory for brokers makes a session fixture, and takes the arguments of `Cluster`. `kafka` makes a function fixture on top of one: each
-test gets a namespace of it.
+kafka_old_proc = factories.kafka_proc(brokers=3, config={"transaction.version": 1})
+kafka_old = factories.kafka("kafka_old_proc")
 """
 
 from __future__ import annotations
@@ -65,7 +60,7 @@ def _of_session(brokers: int, mode: Mode, options: ClusterOptions) -> Callable[.
 
 @named_arguments
 def kafka_noproc(*, bootstrap_servers: str | None = None) -> Callable[..., Any]:
-    """A session fixture: a Kafka that runs already, by default that of --kafka-bootstrap."""
+    """A session fixture for a running Kafka, by default that of --kafka-bootstrap."""
 
     @pytest.fixture(scope="session")
     def fixture(pytestconfig: pytest.Config) -> Iterator[Cluster]:
@@ -78,7 +73,7 @@ def kafka_noproc(*, bootstrap_servers: str | None = None) -> Callable[..., Any]:
 
 @named_arguments
 def kafka(session_fixture: str) -> Callable[..., Any]:
-    """A function fixture: a namespace of the Kafka of a session fixture, which is given by its name."""
+    """A function fixture: each test gets its own namespace on the Kafka of a session fixture, named by `session_fixture`."""
 
     @pytest.fixture
     def fixture(request: pytest.FixtureRequest) -> Iterator[Cluster]:

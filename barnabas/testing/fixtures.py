@@ -1,10 +1,5 @@
-"""The work of the pytest fixtures: the session's brokers, a fresh Kafka for each test, and what a test leaves behind.
-
-A fresh Kafka is new brokers (docs/adr/0004-test-kit.md). With several brokers a cluster that is as new again after a test is taken
-again, and spare clusters of the shape that was used last start while a test runs.
-
-Invariants: everything that a session started has ended when its fixtures are torn down. A teardown waits for nothing without a
-deadline.
+"""Pytest fixtures: the session's brokers, a fresh Kafka for each test, and cleanup. Everything that a session starts ends with its fixtures;
+every teardown wait has a deadline. docs/adr/0004-test-kit.md has the reasons.
 """
 
 from __future__ import annotations
@@ -66,7 +61,7 @@ _SESSION = pytest.StashKey["KafkaSession"]()
 
 
 class Wanted(NamedTuple):
-    """What a test wants: its marker over the ini file."""
+    """A test's settings: its marker over the ini file."""
 
     brokers: int
     config: dict[str, object]
@@ -82,12 +77,7 @@ class Wanted(NamedTuple):
     log_dirs: int = 1
 
     def make(self, config: Mapping[str, object], **more: Any) -> Cluster:
-        """Returns its brokers, not started.
-
-        Args:
-            config: settings for all of them, below its own.
-            more: further arguments of a cluster.
-        """
+        """A cluster that is not started; `config` has settings below its own."""
         return make_cluster(
             self.brokers,
             {**config, **self.config},
@@ -108,14 +98,13 @@ def make_cluster(
     internal_topics: bool = True,
     **options: Any,
 ) -> Cluster:
-    """Returns a cluster that is not started. One broker alone is a `Broker`, whose methods need no id."""
+    """A cluster that is not started; a `Broker` if it has one broker."""
     if brokers == 1:
         return Broker(config={**config, **(node_config or {}).get(1, {})}, **options)
     return Cluster(brokers, config=config, node_config=node_config, internal_topics=internal_topics, **options)
 
 
 def session_of(config: pytest.Config) -> KafkaSession:
-    """What the kit keeps for one pytest session."""
     if _SESSION not in config.stash:
         session = config.stash[_SESSION] = KafkaSession(config)
         config.add_cleanup(session.close)
@@ -131,11 +120,7 @@ def check_ini(config: pytest.Config) -> None:
 
 
 def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
-    """Raises pytest.UsageError with the right word for a wrong option of the marker, or a wrong file of faults.
-
-    Args:
-        folder: of the test's file.
-    """
+    """Raises pytest.UsageError with the right word for a wrong option of the marker, or a wrong file of faults. `folder`: of the test's file."""
     try:
         if marker.args:
             raise KitError(f"write options by name, for example @pytest.mark.kafka(brokers={marker.args[0]!r})")
@@ -167,7 +152,7 @@ def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
 
 
 class KafkaSession:
-    """One pytest session: its settings, its shared brokers and the spare clusters."""
+    """Settings, shared brokers and spare clusters of one pytest session."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.bootstrap: str | None = config.getoption("--kafka-bootstrap")
@@ -200,7 +185,7 @@ class KafkaSession:
             yield kafka
 
     def take(self, wanted: Wanted) -> Cluster:
-        """Returns a new cluster that runs: a spare one if it has the right shape."""
+        """A new running cluster: a spare one if its shape fits."""
         if (
             wanted.brokers == 1 or not wanted.internal_topics
         ):  # a cluster keeps these topics once it has made them, so it cannot be a spare one
@@ -223,7 +208,6 @@ class KafkaSession:
             self._spares.give_back(kafka)
 
     def close(self) -> None:
-        """Ends the spare clusters."""
         Handle.history_level = ""
         self._spares.close()
 
@@ -374,7 +358,7 @@ def _disturbed(request: pytest.FixtureRequest, kafka: Cluster, wanted: Wanted) -
 
 
 def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:
-    """Removes the faults of a test; fails a test that passed although one of them has hit nothing."""
+    """Removes a test's faults; fails a passed test if a strict one hit nothing."""
     if kafka.mode == "remote" or not kafka.runs:
         return
     wrong = ""
@@ -398,7 +382,7 @@ def _restore_levels(kafka: Cluster) -> None:
 
 
 def _name_leaked_clients(request: pytest.FixtureRequest, kafka: Cluster, known: set[str]) -> None:
-    """Warns about clients that are still connected. A failed test keeps its clients in its traceback, so it gets no warning."""
+    """Warns about connected clients; not for a failed test, whose traceback keeps its clients alive."""
     if not kafka.runs:
         return
     leaked = kafka.wait(leaked_clients(kafka.core(), LEAK_GRACE_S, known))
@@ -415,12 +399,11 @@ def _name_leaked_clients(request: pytest.FixtureRequest, kafka: Cluster, known: 
 
 
 def client_id(request: pytest.FixtureRequest) -> str:
-    """A client id that tells the test."""
     return _cleaned(request.node.name)
 
 
 def unique_name(request: pytest.FixtureRequest, what: str) -> str:
-    """A name for a topic, group or transactional id: legal, and of this test in this run alone."""
+    """A legal name for a topic, group or transactional id, unique to this test and run."""
     session = session_of(request.config)
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     return f"{_cleaned(request.node.name)}-{what}-{session.run_id}-{worker}-{next(session.numbers)}"

@@ -1,7 +1,4 @@
-"""Handle: start, stop and calls of a cluster handle; `Cluster` adds the public methods.
-
-Invariants: a cluster that was started is stopped at the latest when the process ends. A handle refuses use in a forked child.
-"""
+"""Handle: start, stop and operations of a cluster handle; `Cluster` adds the public methods. Clusters end with the process; forked children cannot use them."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def _checked_topics(topics: Mapping[str, int] | None) -> dict[str, int]:
 
 
 class Handle(NearestNames):
-    """The part of a cluster handle that owns the brokers. `core`, `backend`, `wait` and `wait_async` are for the kit itself."""
+    """Owner of the brokers. `core`, `backend`, `wait` and `wait_async` are for the kit itself."""
 
     _called = "kafka"
     history_level: ClassVar[str] = ""  # what brokers note from their start on; the pytest plugin sets it for its run
@@ -96,8 +93,7 @@ class Handle(NearestNames):
     def start(self, *, wait: bool = True) -> Self:
         """Starts the brokers and creates the topics; returns when all serve. Raises KitError.
 
-        Args:
-            wait: False returns as soon as the starts have begun, without topics; `wait_until_ready` waits for the brokers.
+        `wait`: False returns as soon as the starts have begun, without topics; `wait_until_ready` waits for the brokers.
         """
         self.wait(self.begin(wait=wait))
         return self
@@ -205,7 +201,6 @@ class Handle(NearestNames):
 
     @property
     def runs(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._core is not None
 
     def core(self) -> Core:

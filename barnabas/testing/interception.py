@@ -1,4 +1,4 @@
-"""Interception: the interceptors of one broker's listener for clients, which the parts of the kit share."""
+"""Interceptors of one broker's client listener, shared by the parts of the kit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 class Interception:
-    """See the module.
-
-    Attributes:
-        faults: the faults on the wire.
-        watch: the answers that the audit stops.
-        sync_changes: group → what changes its SyncGroup requests.
-    """
+    """The interceptors of a broker."""
 
     def __init__(
         self,
@@ -37,6 +31,7 @@ class Interception:
     ) -> None:
         self.faults = FaultTable(node, router, self._on_hit, self.apply)
         self.watch = AuditWatch(self.faults.topic_name, emit, self.apply)
+        # group → function that changes its SyncGroup requests
         self.sync_changes: dict[str, Callable[[SyncGroupRequest], None]] = {}
         self._router, self._recorder, self._release, self._emit = router, recorder, release, emit
         recorder.now_ms, recorder.topic_name = node.reactor.clock.now_ms, self.faults.topic_name

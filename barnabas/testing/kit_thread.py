@@ -1,8 +1,4 @@
-"""The kit's thread: one event loop of the process that runs the work of all cluster handles and blocking clients.
-
-The thread starts on first use. A forked child has none of its threads: there the next use starts a new one, and nothing that the
-parent started is ended by the child.
-"""
+"""The kit's thread: one event loop for all cluster handles and blocking clients, started on first use; a forked child starts its own."""
 
 from __future__ import annotations
 
@@ -26,7 +22,6 @@ _kept: dict[object, Callable[[], None]] = {}  # what is ended with the process, 
 
 
 def loop_thread() -> LoopThread:
-    """The kit's thread of this process."""
     global _thread, _owner
     if _thread is None or _owner != os.getpid() or not _thread.alive:
         if _owner != os.getpid():
@@ -99,8 +94,7 @@ def blocking(
 ) -> Callable[Concatenate[Any, P], T]:
     """The blocking form of a method of `.aio` that `coroutine` has made, for the class with the property `aio`.
 
-    Args:
-        waits_for_application: refuse it in a coroutine, because it would stop the loop in which the application may run.
+    `waits_for_application`: refuse it in a coroutine, because it would stop the loop in which the application may run.
     """
     work: Callable[..., Coroutine[Any, Any, T]] = method.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
 

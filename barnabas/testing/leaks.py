@@ -1,4 +1,4 @@
-"""Clients that a test has left connected, as sentences for a warning."""
+"""Clients that a test left connected, as warnings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ POLL_S: Final = 0.001
 async def leaked_clients(core: Core, grace_s: float, known: set[str]) -> list[str]:
     """A sentence for each client that is still connected after `grace_s`, with the group of which it is a member.
 
-    Args:
-        known: client ids that were connected before.
+    `known`: client ids that were connected before.
     """
     deadline = asyncio.get_running_loop().time() + grace_s
     while True:

@@ -1,9 +1,4 @@
-"""Base of the modes that start brokers on this machine: ports, settings, state and failures of the brokers of one cluster.
-
-A mode adds what carries a broker: `thread_backend.py`, `process_backend.py`.
-
-Invariants: the ports of all brokers stay reserved until `abandon`, also while a broker is down.
-"""
+"""Base of the modes that start brokers on this machine. All ports stay reserved until `abandon`, also while a broker is down."""
 
 from __future__ import annotations
 

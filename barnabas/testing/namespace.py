@@ -1,8 +1,5 @@
-"""Namespace: one test's use of brokers that other tests use, too; what the test made is deleted at its end.
-
-On brokers of the kit every new topic and group belongs to the test, because the tests of a session run one after the other. On a
-Kafka of others only what the kit made for the test is deleted: the topics of `create_topic`, and groups by the names that the
-fixtures gave. Transactional ids stay: Kafka has no request to delete them.
+"""Namespace: one test's use of shared brokers. On the kit's brokers all new topics and groups are deleted, on a foreign Kafka only those that the kit
+named. Transactional ids stay: Kafka has no request to delete them.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ ATTEMPTS = 3  # to delete a group
 
 
 class Namespace:
-    """See the module."""
+    """The topics, groups and clients of one test."""
 
     def __init__(self, kafka: Cluster) -> None:
         self._kafka = kafka
@@ -30,8 +27,7 @@ class Namespace:
     def close(self, own_names: str) -> None:
         """Restores the brokers and deletes what the test made.
 
-        Args:
-            own_names: a part of every group id that the fixtures gave to tests of this run.
+        `own_names`: a part of every group id that the fixtures gave to tests of this run.
         """
         kafka = self._kafka
         for extension in kafka.core().extensions:

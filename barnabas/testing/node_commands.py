@@ -1,8 +1,4 @@
-"""The table of commands that the kit runs inside a node's event loop.
-
-A command is a function `command(host, **arguments)`, plain or a coroutine. Its arguments and its value are JSON values, because they
-pass a pipe where the node is a process. An extension adds a row to COMMANDS; the module is imported on the first use.
-"""
+"""Table of commands inside a node's event loop: `command(host, **arguments)`, plain or a coroutine, with JSON arguments and result."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""NodeHost: one node with its disks, inside the running event loop; the same for a thread of this process and for a process of its own.
-
-A host belongs to one incarnation of a node: a restart makes another host on the same disks.
-
-Extensions work in two ways. A command (`node_commands.py`) is a function of a host and of arguments that are JSON values. A port that
-an extension wants to wrap is an attribute of the host until `start`, which gives it to the node.
-"""
+"""NodeHost: one run of a node with its disks inside the event loop, in a thread or process. A restart makes a new host on the same disks."""
 
 from __future__ import annotations
 
@@ -60,8 +54,7 @@ class NodeHost:
     ) -> None:
         """Takes a disk for each of `log.dirs`. Raises BrokerError: a setting is wrong.
 
-        Args:
-            on_kill: ends the node at once, within a call of its disk; gets what it loses. If it returns, it has called `kill`.
+        `on_kill`: ends the node at once, within a call of its disk; gets what it loses. If it returns, it has called `kill`.
         """
         self.config = broker_config(settings)
         self.node_id = self.config.node_id
@@ -82,11 +75,7 @@ class NodeHost:
         self._on_fatal = on_fatal
 
     async def start(self, commands: Commands = ()) -> None:
-        """Starts the node; returns when it serves. Raises what `Node.start` raises.
-
-        Args:
-            commands: run before the node exists.
-        """
+        """Starts the node; returns when it serves. Raises what `Node.start` raises. `commands`: run before the node exists."""
         for name, arguments in commands:
             await self.command(name, arguments)
         self.node = Node(
@@ -114,7 +103,6 @@ class NodeHost:
             each.lose_page_cache()
 
     async def stop(self) -> None:
-        """Stops the node cleanly."""
         if self.node is not None:
             await self.node.stop()
         self.links.end()
@@ -129,7 +117,6 @@ class NodeHost:
 
     @property
     def running(self) -> Node:
-        """The node. Raises LocalProtocolError before `start`."""
         if self.node is None:
             raise LocalProtocolError(f"node {self.node_id} was not started")
         return self.node

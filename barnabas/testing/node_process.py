@@ -1,10 +1,5 @@
-"""The main program of a node's process in mode "process".
-
-The first line has the node's settings and the directory of the cluster. Every later line is a command: {"id": 1,
-"name": "partitions", "arguments": {}}; the name "stop" stops the node cleanly and ends the process.
-
-Invariants: the end of the socket is the end of the starting process. The node then ends at once, and removes the directory of the
-cluster, which has no owner any more.
+"""Main program of a node's process: one line of settings, then JSON commands. When the socket ends, the starting process is gone: the node ends at
+once and removes the cluster's directory.
 """
 
 from __future__ import annotations
@@ -119,11 +114,7 @@ async def _serve(link: socket.socket) -> int:
 
 
 def main(link_fd: int) -> None:
-    """Runs the node that the first line of the link describes.
-
-    Args:
-        link_fd: descriptor of a socket that is connected to the starting process.
-    """
+    """Runs the node that the first line of the link describes. `link_fd`: descriptor of a socket that is connected to the starting process."""
     import logging
 
     from barnabas.runtime.log_lines import TextLines

@@ -1,4 +1,4 @@
-"""OwnAdmin: the kit's own admin client, with the one request that administrators of Kafka do not have."""
+"""Admin client plus one internal request: removing a KIP-848 member."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ class OwnAdmin(Admin):
     async def leave_for(self, group_id: str, member_id: str, instance_id: str | None) -> None:
         """Sends the last heartbeat of a member of a consumer group (KIP-848) in its place: LeaveGroup refuses such members.
 
-        Raises:
-            KafkaError: the coordinator has refused it, for example because there is no such member (UNKNOWN_MEMBER_ID).
+        Raises KafkaError: the coordinator has refused it, for example because there is no such member (UNKNOWN_MEMBER_ID).
         """
         leave = ConsumerGroupHeartbeatRequest(
             group_id=group_id, member_id=member_id, member_epoch=LEAVE_EPOCH, instance_id=instance_id

@@ -1,7 +1,5 @@
-"""The pytest plugin: options, the marker `kafka`, and fixtures for a Kafka in tests. docs/testing/reference.md lists them.
-
-It imports nothing of the package but the keys of `stash.py`: a run whose tests use no Kafka pays only for that. The
-fixtures' work is in `fixtures.py`, which the first use imports.
+"""The pytest plugin: options, the marker `kafka`, and fixtures; docs/testing/reference.md lists them. Their work is in `fixtures.py`, imported on
+first use, so tests without Kafka cost nothing.
 """
 
 from __future__ import annotations

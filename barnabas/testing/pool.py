@@ -1,10 +1,5 @@
-"""ClusterPool: clusters of several brokers for the next tests: those that start while a test runs, and those that a test has given back.
-
-Three brokers need 28 ms of processor time and an election to start, so a test should not wait for them. A cluster that was given back is
-made as new (`reset.py`), or ended if that is impossible. Spare clusters have the shape that was used last. They start one after the other, so
-that each is ready as early as possible.
-
-Invariants: at most SPARES_MAX start ahead; all have ended when `close` returns.
+"""ClusterPool: started spare clusters and reset used ones for the next tests. At most SPARES_MAX start ahead, one after the other, in the last used
+shape: three brokers need 28 ms of processor time and an election.
 """
 
 from __future__ import annotations

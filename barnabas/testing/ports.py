@@ -1,8 +1,5 @@
-"""Ports of a cluster, reserved from its start to its end.
-
-A bound socket that never listens holds each port. While it is bound, the kernel gives the port to no other program and to no
-outgoing connection, and refuses connections to it, as for a broker that is down. The broker binds the same port beside it: both
-sockets allow that (SO_REUSEADDR), and only the broker's listens.
+"""Ports of a cluster, reserved by bound sockets that never listen: connections are refused as for a broker that is down. The broker binds beside them
+with SO_REUSEADDR.
 """
 
 from __future__ import annotations
@@ -32,8 +29,7 @@ class ReservedPorts:
         count: number of ports.
         first: the first of `count` neighbouring ports; 0 takes any free ones.
 
-    Raises:
-        KitError: `first` is out of range, or a port is in use.
+    Raises KitError: `first` is out of range, or a port is in use.
     """
 
     def __init__(self, count: int, first: int = 0) -> None:

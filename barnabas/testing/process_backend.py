@@ -1,10 +1,5 @@
-"""Mode "process": each node is a process with real files in a temporary directory; `kill` is SIGKILL, `pause` is SIGSTOP.
-
-A child ends when its socket ends, so none is left when this process dies, however it dies. A stopped child could not notice that. So
-each child has a process group of its own in this session: when the starting process dies, the kernel ends the stopped processes of
-such an orphaned group (SIGHUP, SIGCONT).
-
-Invariants: every child has ended when `stop` returns, and the directory is gone.
+"""Mode "process": each node is a process with files in a temporary directory. A child ends with its socket; a stopped one is in its own process group,
+which the kernel ends when it is orphaned (SIGHUP, SIGCONT).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Mode "remote": a Kafka that was started elsewhere, of any kind, known by its bootstrap servers.
-
-What the Kafka protocol can do, `Core` does by its admin client; everything else raises NotPossible. The brokers that
-the first answer lists are the brokers of the handle.
-"""
+"""Mode "remote": a running Kafka of any kind, known by its bootstrap servers. What needs more than the Kafka protocol raises NotPossible."""
 
 from __future__ import annotations
 

@@ -1,13 +1,5 @@
-"""Resets a used cluster for the next test.
-
-Three brokers need 28 ms of processor time to start; to delete what a short test has left takes a few. A cluster is taken again only if
-each broker's state afterwards equals that before the first test: topics and their leaders, settings, features, registrations, groups,
-transactional ids, replicas, connections. So what a test did to the brokers needs no list here: a restart is another registration, an
-election another leader epoch. Offsets and numbers of producers go on only where no new cluster promises them: in the topics of the
-coordinators, and in producer ids.
-
-Invariants: a cluster whose wire, network, disks or clock a test has changed is never taken again; nor is one whose files have grown
-large, since the files of deleted topics stay for file.delete.delay.ms.
+"""Resets a used cluster for the next test, if each broker's state then equals that of a new one: a restart changes a registration, an election an epoch.
+Clusters with injected network, disk or clock changes, or large files, are never reused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kit's commands of a renewal, inside a node's loop: what is left of a test. `node_commands.py` has their names."""
+"""Reset commands inside a node's event loop."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def lasting_state(host: NodeHost) -> list[str]:
 def forget_test(host: NodeHost) -> None:
     """Deletes the groups without members and the transactional ids without a transaction that this node coordinates.
 
-    Raises:
-        KitError: the test has left more in memory than another one should pay for.
+    Raises KitError: the test has left more in memory than another one should pay for.
     """
     used = sum(each.total_bytes() - each.available_bytes() for each in host.disks)
     if used > DISK_BYTES_MAX:

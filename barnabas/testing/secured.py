@@ -1,7 +1,5 @@
-"""Certificates and a user for brokers whose security the test leaves to the kit: `Cluster(security_protocol="SASL_SSL")`.
-
-One process of tests has one authority, one certificate for 127.0.0.1 and localhost, and one password, so that clusters
-of the same shape stay interchangeable. The files are in a temporary directory, which is removed when the process ends.
+"""Certificates and a user for `Cluster(security_protocol="SASL_SSL")` without own security settings: one authority, certificate and password for each
+test process, in a temporary directory.
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ def is_left_to_the_kit(protocol: str, config: Mapping[str, str]) -> bool:
 def broker_settings(protocol: str) -> dict[str, str]:
     """Settings of a broker whose listener for clients has this protocol.
 
-    Raises:
-        KitError: certificates cannot be made; the text says what to install.
+    Raises KitError: certificates cannot be made; the text says what to install.
     """
     found: dict[str, str] = {}
     if protocol.endswith("SSL"):

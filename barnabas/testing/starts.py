@@ -1,8 +1,4 @@
-"""Starts: brokers that start while the test goes on (`start(wait=False)`, `restart(2, wait=False)`).
-
-Invariants: a broker has at most one start. The error of a start is raised by `ready`, or else told at the end of the cluster, unless
-the broker was killed or started again.
-"""
+"""Background starts of brokers (`start(wait=False)`, `restart(2, wait=False)`)."""
 
 from __future__ import annotations
 
@@ -15,10 +11,9 @@ from barnabas.testing.errors import BrokerKilledError
 
 
 class Starts:
-    """See the module.
+    """At most one start for each broker. `ready` or the cluster's end raises its error, unless the broker was killed or restarted.
 
-    Args:
-        on_started: awaited with the id of each broker that serves.
+    `on_started` is awaited with the id of each broker that serves.
     """
 
     def __init__(self, backend: Backend, on_started: Callable[[int], Awaitable[None]]) -> None:

@@ -1,8 +1,5 @@
-"""Mode "thread": the nodes run in this process, on memory disks, each in a thread with an event loop of its own.
-
-A node's thread does all work of that node, so `pause` stops exactly one node.
-
-Invariants: a node that is down has no thread, and its port stays reserved. Its disk keeps its contents until the cluster ends.
+"""Mode "thread": nodes on memory disks, each in a thread with its own event loop, so `pause` stops exactly one node. A node that is down keeps its port
+and disk, and has no thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The authorizer's configuration keys, and the authorizer that they ask for."""
+"""Configuration keys of the authorizer, and its settings."""
 
 from __future__ import annotations
 
@@ -33,15 +33,10 @@ class AuthorizerSettings(NamedTuple):
 
 
 def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> AuthorizerSettings | None:
-    """Returns the settings of the authorizer, None without one.
+    """None without an authorizer. `controller`: the node is a controller, to which brokers must connect before any ACL exists.
 
-    Args:
-        static: the texts of server.properties.
-        controller: whether the node is a controller, to which brokers must be able to connect before any ACL exists.
-
-    Raises:
-        BrokerError: INVALID_CONFIG, a value is wrong, brokers could not register because no super user is named and
-            what no ACL is about is denied, or there is no authorizer for these settings.
+    Raises BrokerError(INVALID_CONFIG): a wrong value, settings without an authorizer, or no super user and default deny: brokers could not
+    register.
     """
     name = static.get(NAME, "").strip()
     if not name:
@@ -70,14 +65,7 @@ def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> Autho
 
 
 def check_nodes(settings: AuthorizerSettings, protocols: Iterable[str]) -> None:
-    """Refuses an authorizer whose super users do not include nodes that cannot authenticate.
-
-    Args:
-        protocols: the security protocols of connections between nodes.
-
-    Raises:
-        BrokerError: INVALID_CONFIG, naming the settings that work.
-    """
+    """Raises BrokerError(INVALID_CONFIG) if nodes cannot authenticate and are no super users. `protocols`: security protocols between nodes."""
     if "PLAINTEXT" in protocols and str(ANONYMOUS) not in settings.super_users:
         users = ";".join((str(ANONYMOUS), *sorted(settings.super_users)))
         raise _wrong(

@@ -1,12 +1,4 @@
-"""BrokerConfig: server.properties and --set, with the dynamic settings of the metadata log above them.
-
-Built once by the CLI or a test from Kafka's keys (`BrokerConfig({"node.id": "1", "log.dirs": "…"})`); `reconfigure` is called
-by the replay of ConfigRecords, so that readers see dynamic changes at their next read.
-
-Invariants: a value comes from the first of broker (dynamic), cluster default (dynamic), server.properties, default, that sets
-it; unknown keys are kept in `unknown_keys`, never an error (Kafka's rule: plugins have their own keys). A node with the
-role controller is one of the voters; only such a node has a controller listener, and only a broker has client listeners.
-"""
+"""BrokerConfig: server.properties and --set, with the dynamic settings of the metadata log above them."""
 
 from __future__ import annotations
 
@@ -37,7 +29,7 @@ Resolve = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A listener: its name, the host and port it binds or advertises, and its security protocol."""
+    """A listener: name, host and port to bind or advertise, security protocol."""
 
     name: str
     host: str  # "" binds every interface
@@ -46,26 +38,25 @@ class Endpoint:
 
     @property
     def security_protocol_id(self) -> int:
-        """The protocol's number in registration records: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+        """In registration records: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
         return SECURITY_PROTOCOLS[self.security_protocol]
 
 
 class BrokerConfig:
-    """The effective configuration of one broker.
+    """Effective configuration of a node: dynamic of the broker, dynamic cluster default, server.properties, default, in this order.
+
+    Unknown keys are no error, as in Kafka: plugins have their own keys.
 
     Attributes:
         static: texts of server.properties and --set.
         cluster_default, dynamic: settings of the metadata log for all brokers and for this one.
-        resolve: replaces the placeholders of dynamic settings (`config_providers`); those of `static` are replaced already.
-        unknown_keys: static keys that are not in SERVER_KEYS.
-        roles: "broker", "controller" or both (process.roles; by default both).
-        listeners: for clients and other brokers; empty without the role broker.
-        advertised_listeners: the addresses that clients are given instead.
-        inter_broker_listener: name of the listener for connections between brokers.
-        controller_listener: for voters and brokers; None if the cluster can have no other node.
-        controller_listener_name: name of the listener of all controllers, also for a node that has none.
-        voter_endpoints: the quorum's voters by id, ascending; empty: this node alone.
-        has_other_nodes: whether the cluster may have more nodes than this one.
+        resolve: replaces the placeholders of dynamic settings (`config_providers`); `static` has none left.
+        roles: of process.roles; both by default. A controller is one of the voters.
+        listeners, advertised_listeners: for clients and brokers; empty without the role broker.
+        controller_listener: None if the cluster can have no other node.
+        controller_listener_name: of all controllers, also for a node without the role.
+        voter_endpoints: by id, ascending; empty: this node alone.
+        has_other_nodes: whether the cluster may have more nodes.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None, resolve: Resolve = dict) -> None:
@@ -121,34 +112,28 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, text: str, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
-        """Makes a configuration from the text of a server.properties file, with `overrides` (--set) above it."""
+        """`overrides` (--set) win over the text of server.properties."""
         return cls({**parse_properties(text), **(overrides or {})})
 
     # --- values -------------------------------------------------------------------------------------------------
 
     def value(self, name: str) -> ConfigValue:
-        """The effective value, None if not set. Raises LocalProtocolError for an unknown server key."""
+        """None if not set. Raises LocalProtocolError for an unknown server key."""
         try:
             return self._values[name]
         except KeyError:
             raise LocalProtocolError(f"{name!r} is no server configuration key") from None
 
     def get_int(self, name: str) -> int:
-        """The effective value of an INT, SHORT or LONG key."""
         value = self.value(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
         return value
 
     def listener_value(self, listener: str, name: str) -> ConfigValue:
-        """The effective value for one listener: listener.name.<listener>.<name> in any layer, else the key itself.
+        """listener.name.<listener>.<name> in any layer, else the key itself. Raises LocalProtocolError for an unknown key.
 
-        Args:
-            name: a key of LISTENER_KEYS; a prefix of a mechanism is possible (scram-sha-256.sasl.jaas.config). With such a
-                prefix the key without it is the last source.
-
-        Raises:
-            LocalProtocolError: no such server key.
+        `name` may have a mechanism's prefix (scram-sha-256.sasl.jaas.config): then the key without it is the last source.
         """
         prefixed = f"listener.name.{listener.lower()}.{name}"
         key = server_key(prefixed)
@@ -163,35 +148,31 @@ class BrokerConfig:
         return self.value(key.name)
 
     def get_listener_int(self, listener: str, name: str) -> int:
-        """As `listener_value`, for a number."""
         value = self.listener_value(listener, name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
         return value
 
     def get_bool(self, name: str) -> bool:
-        """The effective value of a BOOLEAN key."""
         value = self.value(name)
         if not isinstance(value, bool):
             raise LocalProtocolError(f"{name!r} is {value!r}, not a boolean")
         return value
 
     def get_float(self, name: str) -> float:
-        """The effective value of a DOUBLE key."""
         value = self.value(name)
         if not isinstance(value, float):
             raise LocalProtocolError(f"{name!r} is {value!r}, not a double")
         return value
 
     def get_str(self, name: str) -> str | None:
-        """The effective value of a STRING key; None if not set."""
+        """None if not set."""
         value = self.value(name)
         if value is not None and not isinstance(value, str):
             raise LocalProtocolError(f"{name!r} is {value!r}, not a string")
         return value
 
     def get_list(self, name: str) -> tuple[str, ...]:
-        """The effective value of a LIST key; empty if not set."""
         value = self.value(name)
         if value is None:
             return ()
@@ -212,11 +193,7 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """The data directories: log.dirs, else log.dir; the first holds the metadata log.
-
-        Raises:
-            BrokerError: INVALID_CONFIG: metadata.log.dir is not one of them.
-        """
+        """log.dirs, else log.dir; the first holds the metadata log. Raises BrokerError(INVALID_CONFIG) if metadata.log.dir is none of them."""
         found = self.get_list("log.dirs") or self.get_list("log.dir")
         first = self.get_str("metadata.log.dir")
         if first is None:
@@ -232,7 +209,6 @@ class BrokerConfig:
 
     @property
     def tls_listeners(self) -> tuple[str, ...]:
-        """Names of this node's listeners that use TLS."""
         mine = (*self.listeners, *([self.controller_listener] if self.controller_listener else []))
         return tuple(each.name for each in mine if each.security_protocol in TLS_PROTOCOLS)
 
@@ -244,12 +220,11 @@ class BrokerConfig:
         return self.listener_value(listener, name)
 
     def security_protocol(self, listener: str) -> str:
-        """The security protocol of a listener by its name."""
         return self._protocols.get(listener, PLAINTEXT)
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Host and port of metrics.listen; None if it is not set."""
+        """Of metrics.listen; None if not set."""
         text = self.get_str("metrics.listen")
         if text is None:
             return None
@@ -298,10 +273,7 @@ class BrokerConfig:
     # --- construction -------------------------------------------------------------------------------------------
 
     def _derived_defaults(self) -> dict[str, ConfigValue]:
-        """Defaults that depend on the number of brokers: a lone one must be able to hold its internal topics.
-
-        The voters of a node with both roles count as brokers; the number of brokers is unknown to a node of one role.
-        """
+        """Defaults by the number of brokers, so that a single one can hold the internal topics. Nodes of one role do not know that number."""
         voters, roles = self._static_values.get(VOTERS), self._static_values.get("process.roles")
         brokers = len(voters) if isinstance(voters, tuple) and voters else 1
         if isinstance(roles, tuple) and len(set(roles)) == 1:
@@ -360,7 +332,7 @@ class BrokerConfig:
             )
 
     def _check_alone(self, controller_names: tuple[str, ...]) -> None:
-        """A node without voters is a cluster of its own: refuses settings of a larger cluster."""
+        """Without voters the node is its own cluster: refuses settings of a larger one."""
         if VOTERS in self.static:  # as a variable that a script did not set
             raise _invalid(VOTERS, "", "name every controller, ID@HOST:PORT,…, or remove the setting for a node alone")
         missing = f"{VOTERS} is not set: name every controller there, ID@HOST:PORT,…, the same on every node"
@@ -384,7 +356,7 @@ class BrokerConfig:
         return authorizer_settings(given, controller=CONTROLLER in self.roles)
 
     def _check_authorizer(self, controller_name: str) -> None:
-        """Refuses an authorizer that would refuse the other nodes of the cluster."""
+        """Refuses an authorizer that would deny the cluster's other nodes."""
         settings = self.authorizer()
         if settings is not None and (self.voter_endpoints or self.controller_listener is not None):
             names = (controller_name, *([self.inter_broker_listener] if BROKER in self.roles else []))
@@ -408,7 +380,7 @@ class BrokerConfig:
         return found
 
     def check_listener_names(self, names: Iterable[str]) -> None:
-        """Refuses names of settings of listeners that are not there. A controller may have those of brokers. Raises BrokerError."""
+        """Refuses settings of unknown listeners; a controller may have those of brokers. Raises BrokerError."""
         if BROKER in self.roles:
             check_listener_prefixes(names, self._listener_names)
 
@@ -479,7 +451,7 @@ class BrokerConfig:
         return name or (PLAINTEXT if PLAINTEXT in offered or not offered else offered[0])
 
     def _endpoint(self, key: str, text: str, name: str, host: str, port: str) -> Endpoint:
-        """Parses one listener. Raises INVALID_CONFIG for a protocol that is not served: ignoring it would be dangerous."""
+        """Raises INVALID_CONFIG for an unsupported protocol: ignoring it would be dangerous."""
         protocol = self._protocols.get(name)
         if protocol is None:
             mapped = f"{name}:{name if name in SECURITY_PROTOCOLS else 'PROTOCOL'}"

@@ -1,9 +1,5 @@
-"""The principal of a client certificate: its subject as Java prints it (RFC 2253), and ssl.principal.mapping.rules.
-
-The subject is read from the certificate's DER bytes, which OpenSSL has verified. As Java's X500Principal.getName does, names of the types
-CN, C, L, ST, O, OU, STREET, DC and UID are printed as text, others as a dotted number with the value in hex.
-The rules are those of Kafka's SslPrincipalMapper: RULE:pattern/replacement/[LU] and DEFAULT, separated by commas; the first pattern that matches
-the whole name decides. Patterns run on Python's `re`; they come from the configuration only, and names are limited to NAME_CHARS_MAX.
+"""Principal of a client certificate: its subject as Java's X500Principal.getName prints it (RFC 2253), and ssl.principal.mapping.rules as in
+Kafka's SslPrincipalMapper: RULE:pattern/replacement/[LU] or DEFAULT, separated by commas; the first pattern that matches the whole name wins.
 """
 
 from __future__ import annotations
@@ -45,11 +41,7 @@ class CertificateNameError(BarnabasError):
 
 
 def subject_name(certificate: bytes) -> str:
-    """The subject of a DER certificate, as Java prints it.
-
-    Raises:
-        CertificateNameError: the bytes are no certificate, or the name is too long.
-    """
+    """The subject of a DER certificate. Raises CertificateNameError for malformed bytes or a name that is too long."""
     try:
         name = _name(_subject(certificate))
     except (IndexError, ValueError) as error:
@@ -64,7 +56,7 @@ def _subject(certificate: bytes) -> bytes:
 
 
 def _name(subject: bytes) -> str:
-    """RFC 2253 begins with the last part."""
+    """RFC 2253 reverses the order. Types without a keyword are a dotted number with the value in hex."""
     return ",".join(
         "+".join(_attribute(attribute.value) for attribute in elements(part.value))
         for part in reversed(elements(subject))
@@ -122,13 +114,7 @@ class _Rule(NamedTuple):
 
 
 def mapping_rules(text: str) -> Callable[[str], str]:
-    """The function that maps a subject to a principal's name by these rules.
-
-    It raises CertificateNameError for a name that no rule matches.
-
-    Raises:
-        ValueError: the text is not a list of rules.
-    """
+    """Maps a subject to a principal's name; raises CertificateNameError if no rule matches. Raises ValueError for malformed rules."""
     rules = _parsed(text)
 
     def map_name(name: str) -> str:
@@ -142,7 +128,7 @@ def mapping_rules(text: str) -> Callable[[str], str]:
 
 
 def check_mapping_rules(value: object) -> str | None:
-    """What is wrong with the text of ssl.principal.mapping.rules; None if it can be used."""
+    """An error text; None if valid."""
     try:
         _parsed(str(value))
     except ValueError as error:

@@ -1,9 +1,5 @@
-"""Configuration of client metrics (resource type 16): which clients push which metrics, and how often.
-
-Error texts and codes are Kafka's.
-
-A pattern of `match` is compiled by `patterns`, which needs linear time; look-around and back references are refused, which Kafka
-takes. Follows KIP-714.
+"""Configuration of client metrics (KIP-714, resource type 16), with Kafka's errors. `match` runs in linear time (`patterns`): look-around and
+back references are refused, unlike in Kafka.
 """
 
 from __future__ import annotations
@@ -70,11 +66,7 @@ class MetricsSubscription(NamedTuple):
 
 
 def validate_client_metrics_config(name: str, settings: Mapping[str, str]) -> None:
-    """Checks the complete settings of a client-metrics resource.
-
-    Raises:
-        BrokerError: INVALID_REQUEST or INVALID_CONFIG.
-    """
+    """Raises BrokerError: INVALID_REQUEST or INVALID_CONFIG."""
     if not name:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     for key in settings:
@@ -84,7 +76,7 @@ def validate_client_metrics_config(name: str, settings: Mapping[str, str]) -> No
 
 
 def subscription(settings: Mapping[str, str]) -> MetricsSubscription:
-    """Returns what the settings of a resource say. Raises BrokerError for a wrong value."""
+    """Raises BrokerError for a wrong value."""
     interval_ms = int(str(_value(settings, INTERVAL)))
     metrics, match = _texts(settings, METRICS), _texts(settings, MATCH)
     if not INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX:

@@ -1,7 +1,4 @@
-"""Checks and parses max.connections.per.ip.overrides (KIP-402).
-
-Pure functions of the text.
-"""
+"""max.connections.per.ip.overrides (KIP-402)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from barnabas.broker.config.key import ConfigValue
 
 
 def check_overrides(value: ConfigValue) -> str | None:
-    """Checks max.connections.per.ip.overrides: ADDRESS:COUNT pairs, separated by commas."""
+    """ADDRESS:COUNT pairs, separated by commas."""
     try:
         parse_overrides(str(value or ""))
     except ValueError:
@@ -20,7 +17,7 @@ def check_overrides(value: ConfigValue) -> str | None:
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """Returns the number of connections by address. Raises ValueError."""
+    """Connections by address. Raises ValueError."""
     found = {}
     for pair in filter(None, map(str.strip, text.split(","))):
         host, _, count = pair.rpartition(":")

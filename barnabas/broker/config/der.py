@@ -1,7 +1,4 @@
-"""Reads certificates as DER: the elements of a value, the fields of a certificate, and the time until which it is valid.
-
-The bytes come from OpenSSL, or from the node's own key store.
-"""
+"""Reader of DER certificates, from OpenSSL or the node's own key store."""
 
 from __future__ import annotations
 
@@ -42,13 +39,13 @@ def elements(data: bytes) -> list[Element]:
 
 
 def certificate_fields(certificate: bytes) -> list[Element]:
-    """Serial number, signature, issuer, validity, subject and what follows, without the version. Raises IndexError, ValueError."""
+    """Without the version: serial number, signature, issuer, validity, subject and more. Raises IndexError, ValueError."""
     fields = elements(elements(elements(certificate)[0].value)[0].value)
     return fields[1:] if fields[0].tag == _VERSION_TAG else fields
 
 
 def validity(certificate: bytes) -> tuple[datetime.datetime, datetime.datetime]:
-    """When a certificate begins and ends. Raises IndexError, ValueError."""
+    """Not before and not after. Raises IndexError, ValueError."""
     begin, end = elements(certificate_fields(certificate)[3].value)
     return _time(begin), _time(end)
 

@@ -1,11 +1,4 @@
-"""Configurations for administrators: every key with its value, its source and its synonyms.
-
-Pure functions of a BrokerConfig (with its dynamic layers) and a topic's own settings.
-
-Synonyms are listed as in Kafka: the topic's own value, then the server keys that it falls back on, layer by layer; entries before the
-first one of the main server key are omitted. So with only log.retention.hours set, DescribeConfigs shows source DEFAULT for retention.ms,
-while CreateTopics names the layer that really decided (`effective_source`), as in Kafka.
-"""
+"""DescribeConfigs entries: each key with value, source and synonyms."""
 
 from __future__ import annotations
 
@@ -55,7 +48,7 @@ class ConfigEntry(NamedTuple):
 
 
 def _layers(config: BrokerConfig, names: tuple[str, ...]) -> list[SynonymEntry]:
-    """Every layer that sets one of `names`, best source first; within a layer in the order of `names`."""
+    """Best source first; within a layer in the order of `names`."""
     found = [
         SynonymEntry(name, text, source)
         for name in names
@@ -73,7 +66,6 @@ def _from_main_key(entries: list[SynonymEntry], main: str) -> tuple[SynonymEntry
 
 
 def topic_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """Every topic key, for a topic with these own settings."""
     for entry in TOPIC_KEYS.values():
         yield _topic_entry(config, settings, entry)
 
@@ -101,7 +93,7 @@ def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], entry: Topic
 
 
 def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
-    """Every server key, and settings of the file, the command line and the metadata log that are unknown here."""
+    """Every server key, and unknown settings of the file, the command line and the metadata log."""
     for name, key in SERVER_KEYS.items():
         entry = _server_entry(config, name, key)
         if name not in NOT_DESCRIBED:
@@ -131,7 +123,6 @@ def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntr
 
 
 def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """Every key of a consumer group, for a group with these own settings."""
     for name, entry in GROUP_KEYS.items():
         layers = tuple(_layers(config, (entry.server_key,)))
         if name in settings:
@@ -151,7 +142,6 @@ def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator
 
 
 def client_metrics_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """Every key of a client-metrics resource with these own settings."""
     for name, key in CLIENT_METRICS_KEYS.items():
         own = name in settings
         source = ConfigSource.CLIENT_METRICS if own else ConfigSource.DEFAULT
@@ -172,7 +162,7 @@ def client_metrics_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]
 
 
 def cluster_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """The dynamic defaults of all brokers; only keys that are set."""
+    """Dynamic defaults of all brokers; only keys that are set."""
     for name, text in settings.items():
         key = SERVER_KEYS.get(name)
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER

@@ -1,8 +1,5 @@
-"""Configuration of consumer groups: the broker's `group.consumer.*`, and a group's own settings (GROUP resource).
-
-A group's own value must be within the brokers' bounds when it is set; if changed bounds exclude it later, the nearest bound is
-used. Not served: the keys of share and streams groups.
-Follows KIP-848, KIP-1043's configs of groups, KIP-1263.
+"""Group configuration (KIP-848, KIP-1263): the brokers' `group.consumer.*` and a GROUP resource's own settings, clamped to the brokers' present bounds.
+Keys of share and streams groups are not supported.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ GROUP_KEYS: Final[dict[str, GroupKey]] = {
 
 
 def group_value(config: BrokerConfig, settings: Mapping[str, str], name: str) -> int:
-    """The effective value for a group with these own settings; `name` is one of GROUP_KEYS."""
+    """`name` is one of GROUP_KEYS."""
     entry = GROUP_KEYS[name]
     own = settings.get(name)
     if own is None:
@@ -58,11 +55,7 @@ def group_value(config: BrokerConfig, settings: Mapping[str, str], name: str) ->
 
 
 def validate_group_config(config: BrokerConfig, settings: Mapping[str, str]) -> None:
-    """Checks the complete settings of a group.
-
-    Raises:
-        BrokerError: INVALID_CONFIG, naming the key.
-    """
+    """Raises BrokerError(INVALID_CONFIG), naming the key."""
     for name, text in settings.items():
         entry = GROUP_KEYS.get(name)
         if entry is None:

@@ -1,7 +1,4 @@
-"""Java's regular expressions in settings: patterns, and replacements with references to groups.
-
-Patterns run on Python's `re`, which backtracks: they come from the configuration only, and callers limit the texts.
-"""
+"""Java's regular expressions and replacements in settings, on Python's backtracking `re`: only for patterns of the configuration and short texts."""
 
 from __future__ import annotations
 
@@ -13,11 +10,7 @@ _REFERENCE: Final = re.compile(r"\\(.)|\$(\d+)|\$\{([A-Za-z][A-Za-z0-9]*)\}|(\$)
 
 
 def java_pattern(text: str) -> re.Pattern[str]:
-    """Compiles a pattern of Java.
-
-    Raises:
-        ValueError: it is malformed, or has something that Python's `re` lacks.
-    """
+    """Raises ValueError if malformed or not supported by Python's `re`."""
     try:
         return re.compile(_JAVA_GROUP.sub("(?P<", text))
     except re.error as error:
@@ -25,7 +18,7 @@ def java_pattern(text: str) -> re.Pattern[str]:
 
 
 def check_references(pattern: re.Pattern[str], replacement: str) -> None:
-    """Checks that the pattern has the groups that a replacement names. Raises ValueError."""
+    """Raises ValueError if the replacement names a group that the pattern lacks."""
     for found in _REFERENCE.finditer(replacement):
         named = found[3] is not None and found[3] not in pattern.groupindex
         if found[4] or named or (found[2] and not pattern.groups and int(found[2][0])):
@@ -33,7 +26,7 @@ def check_references(pattern: re.Pattern[str], replacement: str) -> None:
 
 
 def replaced(pattern: re.Pattern[str], replacement: str, text: str, *, first_only: bool = False) -> str:
-    """The text with matches replaced, as by replaceAll or replaceFirst of Java."""
+    """Java's replaceAll or replaceFirst."""
 
     def expanded(match: re.Match[str]) -> str:
         def part(found: re.Match[str]) -> str:
@@ -50,7 +43,7 @@ def replaced(pattern: re.Pattern[str], replacement: str, text: str, *, first_onl
 
 
 def _group(digits: str, groups: int) -> tuple[int, str]:
-    """The group that a reference names, and the digits that follow it: Java takes as many digits as name a group."""
+    """The group of a reference and the remaining digits: Java takes as many digits as name a group."""
     size = 1
     while size < len(digits) and int(digits[: size + 1]) <= groups:
         size += 1

@@ -1,9 +1,5 @@
-"""The name of a Kerberos principal in the cluster, by sasl.kerberos.principal.to.local.rules.
-
-A principal is `service/host@REALM` or `user@REALM`. The first rule that applies decides: DEFAULT takes the first component of a principal
-of the default realm. RULE:[n:format](match)s/pattern/replacement/g/L builds a text for principals of n components ($0 is the realm,
-$1 the first component), applies if the whole text matches, replaces the first match of the pattern (g: all), and changes its case (L, U).
-Follows Kafka's KerberosName and KerberosShortNamer. Rules that Kafka accepts and no principal could pass are refused at the start.
+"""Kerberos principal names in the cluster: sasl.kerberos.principal.to.local.rules as in Kafka's KerberosName and KerberosShortNamer.
+DEFAULT: the first component, in the default realm. RULE:[n:format](match)s/pattern/replacement/g/L: for n components; $0 is the realm.
 """
 
 from __future__ import annotations
@@ -40,11 +36,7 @@ class _Rule(NamedTuple):
     case: str = ""
 
     def applied(self, parts: list[str], default_realm: str) -> str | None:
-        """The name; None if the rule does not apply. Raises KerberosNameError.
-
-        Args:
-            parts: the realm, then the components.
-        """
+        """None if the rule does not apply. `parts`: the realm, then the components. Raises KerberosNameError."""
         if self.components == 0:
             name = parts[1] if parts[0] == default_realm else None
         elif self.components != len(parts) - 1:
@@ -66,14 +58,7 @@ class _Rule(NamedTuple):
 
 
 def local_names(rules: Sequence[str], default_realm: str) -> Callable[[str], str]:
-    """The function that maps a principal to its name in the cluster. It raises KerberosNameError.
-
-    Args:
-        default_realm: empty if there is none.
-
-    Raises:
-        ValueError: a rule is malformed.
-    """
+    """Maps principals to names; the function raises KerberosNameError. `default_realm` "": none. Raises ValueError for a malformed rule."""
     parsed = [_parsed(rule) for rule in rules]
 
     def local_name(principal: str) -> str:
@@ -96,7 +81,7 @@ def local_names(rules: Sequence[str], default_realm: str) -> Callable[[str], str
 
 
 def check_local_rules(value: object) -> str | None:
-    """What is wrong with the value of sasl.kerberos.principal.to.local.rules; None if it can be used."""
+    """An error text; None if valid."""
     rules = value if isinstance(value, tuple) else ()
     try:
         for rule in rules:

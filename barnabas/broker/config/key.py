@@ -1,11 +1,4 @@
-"""ConfigKey: type, default, bounds and documentation of a configuration key; parses and prints values as Kafka does.
-
-Used by the tables `server_keys` and `topic_config`; emits parsed values or BrokerError(INVALID_CONFIG) whose text names the
-key, the value and what would be right.
-
-Invariants: `parse(render(value)) == value`; `render` gives the text that DescribeConfigs shows (booleans in lower case, lists
-joined by commas, doubles as Java prints them); a parsed list is a tuple, so that configurations stay hashable and immutable.
-"""
+"""ConfigKey: type, default, bounds and documentation of a configuration key; parses and prints values as Kafka does."""
 
 from __future__ import annotations
 
@@ -59,7 +52,6 @@ _INTEGER_BOUNDS = {
 
 
 def at_least(low: float) -> Validator:
-    """A check that a number is not below `low`."""
 
     def check(value: ConfigValue) -> str | None:
         return None if isinstance(value, (int, float)) and value >= low else f"Value must be at least {low}"
@@ -68,7 +60,6 @@ def at_least(low: float) -> Validator:
 
 
 def between(low: float, high: float) -> Validator:
-    """A check that a number lies in [low, high]."""
 
     def check(value: ConfigValue) -> str | None:
         if isinstance(value, (int, float)) and low <= value <= high:
@@ -80,7 +71,7 @@ def between(low: float, high: float) -> Validator:
 
 
 def one_of(*choices: str, any_case: bool = False) -> Validator:
-    """A check that a string, or every member of a list, is one of `choices`; with `any_case` also in upper case."""
+    """For a string or every list member; `any_case` also accepts upper case."""
 
     def check(value: ConfigValue) -> str | None:
         members = value if isinstance(value, tuple) else (value,)
@@ -91,7 +82,7 @@ def one_of(*choices: str, any_case: bool = False) -> Validator:
 
 
 def some_of(*choices: str, needed: str = "") -> Validator:
-    """As `one_of` for a list, which must not be empty and must contain `needed` if given."""
+    """Like `one_of` for a non-empty list, which must contain `needed`."""
     known = one_of(*choices)
 
     def check(value: ConfigValue) -> str | None:
@@ -103,7 +94,6 @@ def some_of(*choices: str, needed: str = "") -> Validator:
 
 
 def not_empty(value: ConfigValue) -> str | None:
-    """A check that a list has a member."""
     return None if value else "must not be empty"
 
 
@@ -113,7 +103,7 @@ def shown_address(host: str, port: int) -> str:
 
 
 def host_and_port(value: ConfigValue) -> str | None:
-    """A check that a text is HOST:PORT, with an IPv6 address in brackets."""
+    """HOST:PORT, with an IPv6 address in brackets."""
     host, colon, port = str(value).rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     fits = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
@@ -124,11 +114,10 @@ def host_and_port(value: ConfigValue) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A key with its properties. `default` is a parsed value; None means "not set".
+    """A configuration key. `parse(render(value)) == value`; parsed lists are tuples, without empty or duplicate members unless `free_list`.
 
-    `dynamic` keys may be altered on a running broker (IncrementalAlterConfigs); the others only in server.properties.
-    `no_effect` is the reason why the key is accepted, stored and shown but changes nothing here; None for every other key.
-    A list has no member twice and no empty member, unless `check` alone decides (`free_list`).
+    `default`: None means "not set". `dynamic`: alterable on a running broker (IncrementalAlterConfigs). `no_effect`: why the key is stored
+    and shown but changes nothing here; None for every other key.
     """
 
     name: str
@@ -141,22 +130,14 @@ class ConfigKey:
     free_list: bool = False
 
     def parse_stored(self, text: str) -> ConfigValue:
-        """As `parse`, for a value in the metadata log: older releases of Kafka stored lists with a member twice.
-
-        Raises:
-            BrokerError: as `parse`.
-        """
+        """Like `parse`, for the metadata log: older Kafka releases stored lists with duplicates. Raises BrokerError."""
         if self.type is ConfigType.LIST and not self.free_list:
             members = dict.fromkeys(member.strip() for member in text.split(","))
             text = ",".join(member for member in members if member)
         return self.parse(text)
 
     def parse(self, text: str) -> ConfigValue:
-        """The typed value of `text`.
-
-        Raises:
-            BrokerError: INVALID_CONFIG if the text is not of the key's type or is outside its bounds.
-        """
+        """Raises BrokerError(INVALID_CONFIG): a wrong type or out of bounds."""
         value = self._typed(text.strip())
         members = () if self.free_list or not isinstance(value, tuple) else value
         if len(set(members)) != len(members):
@@ -200,7 +181,7 @@ class ConfigKey:
         return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {self.name}: {wrong}")
 
     def render(self, value: ConfigValue) -> str | None:
-        """The text of a parsed value; None for "not set"."""
+        """As DescribeConfigs shows it; None for "not set"."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -213,7 +194,7 @@ class ConfigKey:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value must never be shown."""
+        """Never shown."""
         return self.type is ConfigType.PASSWORD
 
 
@@ -223,43 +204,36 @@ def without_effect(key: ConfigKey, reason: str) -> ConfigKey:
 
 
 def boolean(name: str, default: bool | None, doc: str, *, dynamic: bool = False) -> ConfigKey:
-    """A key of type BOOLEAN."""
     return ConfigKey(name, ConfigType.BOOLEAN, default, doc, None, dynamic)
 
 
 def integer(
     name: str, default: int | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
 ) -> ConfigKey:
-    """A key of type INT."""
     return ConfigKey(name, ConfigType.INT, default, doc, check, dynamic)
 
 
 def short(name: str, default: int | None, doc: str, check: Validator | None = None) -> ConfigKey:
-    """A key of type SHORT."""
     return ConfigKey(name, ConfigType.SHORT, default, doc, check)
 
 
 def long(
     name: str, default: int | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
 ) -> ConfigKey:
-    """A key of type LONG."""
     return ConfigKey(name, ConfigType.LONG, default, doc, check, dynamic)
 
 
 def double(name: str, default: float, doc: str, check: Validator | None = None, *, dynamic: bool = False) -> ConfigKey:
-    """A key of type DOUBLE."""
     return ConfigKey(name, ConfigType.DOUBLE, default, doc, check, dynamic)
 
 
 def string(
     name: str, default: str | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
 ) -> ConfigKey:
-    """A key of type STRING."""
     return ConfigKey(name, ConfigType.STRING, default, doc, check, dynamic)
 
 
 def several(
     name: str, default: tuple[str, ...] | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
 ) -> ConfigKey:
-    """A key of type LIST."""
     return ConfigKey(name, ConfigType.LIST, default, doc, check, dynamic)

@@ -1,8 +1,4 @@
-"""Checks settings of one listener: the listener exists, and the rest of the name is one that is read.
-
-A setting that no code reads could be the one that asks for certificates or logins: `listener.name.CLIENT.ssl.client.auth=required` and
-`listener.name.clinet.…` would leave the listener open. Kafka ignores such settings without a word.
-"""
+"""Validation of listener prefixes. Kafka silently ignores `listener.name.clinet.ssl.client.auth=required`, which leaves the listener open."""
 
 from __future__ import annotations
 
@@ -18,14 +14,9 @@ _OF_MECHANISMS: Final = frozenset(key for key in LISTENER_KEYS if not key.starts
 
 
 def check_listener_prefixes(names: Iterable[str], listeners: Collection[str]) -> None:
-    """Refuses settings of listeners that are not there, or in a spelling that is not read.
+    """Refuses settings of unknown listeners or in a spelling that is not read. `listeners`: all of the cluster that the node knows.
 
-    Args:
-        names: of settings.
-        listeners: names of all listeners of the cluster that the node knows.
-
-    Raises:
-        BrokerError: INVALID_CONFIG, with the name that works.
+    Raises BrokerError(INVALID_CONFIG), with the name that works.
     """
     known = sorted((each.lower() for each in listeners), key=len, reverse=True)
     for name in names:

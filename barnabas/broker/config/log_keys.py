@@ -1,7 +1,4 @@
-"""Server configuration keys for logs: defaults of topic keys, the cleaner, retention, rolling and syncing.
-
-A part of `server_keys`, whose docstring explains the declarations.
-"""
+"""Server keys for logs: defaults of topic keys, cleaner, retention, rolling and syncing."""
 
 from __future__ import annotations
 

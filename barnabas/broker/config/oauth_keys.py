@@ -1,7 +1,4 @@
-"""Kafka's configuration keys of a node's own logins by OAUTHBEARER at other nodes, for the table of server keys.
-
-`protocol/oauth_settings.py` reads and checks them for each listener; a client has the same ones.
-"""
+"""Kafka's keys of a node's own OAUTHBEARER logins at other nodes; `protocol/oauth_settings.py` reads them."""
 
 from __future__ import annotations
 

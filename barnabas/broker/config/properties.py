@@ -1,7 +1,4 @@
-"""Parses Java properties files, such as server.properties.
-
-Comments (# !), line continuation, `=`, `:` or blank between key and value, \\-escapes. The last of equal keys wins.
-"""
+"""Parser of Java properties files. The last of equal keys wins."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from collections.abc import Iterator
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Returns the pairs of a Java properties file."""
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
         key, value = _split_pair(line)

@@ -1,7 +1,5 @@
-"""SaslSettings: the settings of the logins on one listener, and the check of a configuration that enables SASL.
-
-A setting of one mechanism is `listener.name.<listener>.<mechanism>.<key>`, else `listener.name.<listener>.<key>`, else `<key>`.
-No error text contains a value of a JAAS text.
+"""SaslSettings: login settings of one listener, and their validation. Lookup: `listener.name.<listener>.<mechanism>.<key>`, without the
+mechanism, `<key>`. No error text contains a value of a JAAS text.
 """
 
 from __future__ import annotations
@@ -45,48 +43,30 @@ _MODULES: Final[Mapping[str, str]] = {
 
 
 class KerberosService(NamedTuple):
-    """A node's own account in Kerberos.
+    """A node's own Kerberos account."""
 
-    Attributes:
-        keytab: path of the file with its keys.
-        principal: SERVICE/HOST@REALM.
-        service_name: first component of the principals of all brokers.
-    """
-
-    keytab: str
-    principal: str
-    service_name: str
+    keytab: str  # path
+    principal: str  # SERVICE/HOST@REALM
+    service_name: str  # first component of all brokers' principals
 
 
 class SaslConfig(Protocol):
     """The configuration of a node, as logins read it."""
 
     @property
-    def static(self) -> Mapping[str, str]:
-        """Texts of server.properties."""
-        ...
+    def static(self) -> Mapping[str, str]: ...
 
     @property
-    def cluster_default(self) -> Mapping[str, str]:
-        """Settings of the metadata log for all brokers."""
-        ...
+    def cluster_default(self) -> Mapping[str, str]: ...
 
     @property
-    def dynamic(self) -> Mapping[str, str]:
-        """Settings of the metadata log for this broker."""
-        ...
+    def dynamic(self) -> Mapping[str, str]: ...
 
-    def listener_value(self, listener: str, name: str) -> ConfigValue:
-        """The effective value for one listener."""
-        ...
+    def listener_value(self, listener: str, name: str) -> ConfigValue: ...
 
 
 class SaslSettings:
-    """Settings of the logins on one listener.
-
-    Args:
-        listener: its name.
-    """
+    """Login settings of one listener."""
 
     def __init__(self, config: SaslConfig, listener: str) -> None:
         self._config = config
@@ -96,12 +76,11 @@ class SaslSettings:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The enabled mechanisms, in upper case as in Kafka."""
+        """In upper case, as in Kafka."""
         value = self._config.listener_value(self.listener, ENABLED_MECHANISMS)
         return tuple(each.upper() for each in value) if isinstance(value, tuple) else ()
 
     def value(self, mechanism: str, name: str) -> ConfigValue:
-        """The effective value of a key for one mechanism."""
         config = self._config
         mine = f"{mechanism.lower()}.{name}"
         prefixed = f"listener.name.{self.listener.lower()}.{mine}"
@@ -110,16 +89,11 @@ class SaslSettings:
         return config.listener_value(self.listener, mine if is_set else name)
 
     def number(self, mechanism: str, name: str) -> int:
-        """As `value`, for a number."""
         value = self.value(mechanism, name)
         return value if isinstance(value, int) else 0
 
     def jaas(self, mechanism: str) -> Jaas | None:
-        """The login module of a mechanism; None if it is not set.
-
-        Raises:
-            BrokerError: INVALID_CONFIG: the text is malformed.
-        """
+        """None if not set. Raises BrokerError(INVALID_CONFIG) if malformed."""
         key = self.jaas_key(mechanism)
         value = self.value(mechanism, JAAS_CONFIG)
         if not isinstance(value, str) or not value:
@@ -135,7 +109,7 @@ class SaslSettings:
         return jaas
 
     def plain_users(self) -> Mapping[str, str]:
-        """Passwords by user of the mechanism PLAIN; empty if its JAAS text is malformed, which a start refuses."""
+        """Passwords by user; empty if the JAAS text is malformed, which a start refuses."""
         try:
             jaas = self.jaas(PLAIN_MECHANISM)
         except BrokerError:
@@ -151,17 +125,16 @@ class SaslSettings:
 
     @property
     def unsecured(self) -> bool:
-        """Whether tokens without a signature are accepted: only where the class of Kafka's handler for them is named."""
+        """Whether unsigned tokens are accepted: only with Kafka's unsecured handler class."""
         return self.value(BEARER_MECHANISM, "sasl.server.callback.handler.class") == UNSECURED_HANDLER
 
     @property
     def keys_url(self) -> str | None:
-        """Where the keys are that sign OAuth tokens."""
+        """Of the keys that sign OAuth tokens."""
         value = self.value(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.url")
         return value if isinstance(value, str) and value else None
 
     def bearer_rules(self) -> BearerRules:
-        """What OAuth tokens must claim."""
         if self.unsecured:
             jaas = self.jaas(BEARER_MECHANISM)
             options = jaas.options if jaas is not None else {}
@@ -184,11 +157,7 @@ class SaslSettings:
         )
 
     def kerberos_service(self) -> KerberosService:
-        """The account for GSSAPI.
-
-        Raises:
-            BrokerError: INVALID_CONFIG: an option or a setting is missing.
-        """
+        """For GSSAPI. Raises BrokerError(INVALID_CONFIG) if an option or a setting is missing."""
         key = self.jaas_key(GSSAPI_MECHANISM)
         jaas = self.jaas(GSSAPI_MECHANISM)
         if jaas is None:
@@ -210,16 +179,11 @@ class SaslSettings:
         return KerberosService(options["keyTab"], options["principal"], found.pop())
 
     def kerberos_rules(self) -> tuple[str, ...]:
-        """The rules that make names of Kerberos principals."""
         value = self.value(GSSAPI_MECHANISM, "sasl.kerberos.principal.to.local.rules")
         return tuple(map(str, value)) if isinstance(value, tuple) else ()
 
     def check(self) -> None:
-        """Refuses settings with which no client could log in.
-
-        Raises:
-            BrokerError: INVALID_CONFIG, with the key that is missing or wrong and what works.
-        """
+        """Refuses settings with which no client could log in. Raises BrokerError(INVALID_CONFIG), with the key and what works."""
         if not self.mechanisms:
             raise _invalid(
                 ENABLED_MECHANISMS,
@@ -231,14 +195,7 @@ class SaslSettings:
             raise _invalid(JAAS_CONFIG, f"a broker needs it with the listener and the mechanism. {self._example()}")
 
     def check_between_nodes(self, key: str) -> None:
-        """Refuses a mechanism for logins of other nodes that the listener does not enable, as Kafka does.
-
-        Args:
-            key: sasl.mechanism.inter.broker.protocol or sasl.mechanism.controller.protocol.
-
-        Raises:
-            BrokerError: INVALID_CONFIG.
-        """
+        """Refuses inter-node logins by a mechanism that the listener does not enable, as Kafka does. Raises BrokerError(INVALID_CONFIG)."""
         mechanism = str(self._config.listener_value(self.listener, key) or "")
         if mechanism.upper() not in self.mechanisms:
             enabled = ",".join(self.mechanisms)
@@ -292,7 +249,6 @@ class SaslSettings:
             raise _invalid(_URL, "signatures need pip install 'barnabas[security]'")
 
     def jaas_key(self, mechanism: str) -> str:
-        """The key of the login module of a mechanism."""
         return f"listener.name.{self.listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"
 
     def _example(self) -> str:
@@ -310,7 +266,7 @@ class SaslSettings:
 
 
 def _is_user(option: tuple[str, str]) -> bool:
-    """Whether an option is a user's. No client can log in with an empty name or password."""
+    """Empty names and passwords cannot log in."""
     name, password = option
     return name.startswith(USER_OPTION) and name != USER_OPTION and password != ""
 

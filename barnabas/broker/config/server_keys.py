@@ -1,14 +1,6 @@
-"""The server's configuration keys: Kafka's names, types, defaults and bounds, with one line of meaning each.
-
-Read by `BrokerConfig` (parsing server.properties and --set), by DescribeConfigs and IncrementalAlterConfigs. A key that is accepted
-and changes nothing is marked by `without_effect` with the reason; a node names such keys when it starts. The tidy test fails for a
-key that no code reads and that has no mark. Keys of features that are not built are in `unserved_keys`.
-
-Invariants: every default passes its own check; names are sorted within a group and unique.
-Defaults are those of Kafka 4.3.1, except transaction.two.phase.commit.enable (true), controller.quorum.append.linger.ms (0),
-socket.listen.backlog.size (1,024) and the buffers of sockets (the kernel's). Five keys are ours: record.validation, cluster.id, metrics.listen,
-broker.probe.enable and delegation.token.max.per.owner.
-`BrokerConfig` lowers the replication factors and the min ISR of the internal topics if the quorum has fewer than three brokers.
+"""Server configuration keys: Kafka 4.3.1's names, types, defaults and bounds. Own defaults: transaction.two.phase.commit.enable (true),
+controller.quorum.append.linger.ms (0), socket.listen.backlog.size (1,024), socket buffers (the kernel's). Own keys: record.validation,
+cluster.id, metrics.listen, broker.probe.enable and delegation.token.max.per.owner.
 """
 
 from __future__ import annotations
@@ -468,14 +460,14 @@ _FOR_ALL_BROKERS: Final = frozenset({"max.connection.creation.rate", "max.connec
 
 
 def server_key(name: str) -> ConfigKey | None:
-    """The key of a setting, also where it is one listener's; None where there is none."""
+    """Also for one listener's setting; None for an unknown key."""
     if name.startswith("listener.name."):
         return next((SERVER_KEYS[key] for key in LISTENER_KEYS if name.endswith("." + key)), None)
     return SERVER_KEYS.get(name)
 
 
 def is_per_broker(name: str) -> bool:
-    """Whether a setting may be altered for single brokers only, not for all at once: a listener's, or one of logins. As in Kafka 4.3.1."""
+    """As in Kafka 4.3.1, settings of a listener and of logins are per broker only."""
     if name.startswith("listener.name."):
         _, dot, setting = name.removeprefix("listener.name.").partition(".")
         return bool(dot) and setting not in _FOR_ALL_BROKERS

@@ -1,8 +1,4 @@
-"""Kafka's ssl.* keys of the broker, and the check of a listener that uses TLS.
-
-Read by `server_keys`, `unserved_keys` and `BrokerConfig`. `check_tls` emits BrokerError(INVALID_CONFIG) that names the missing key and
-shows a working block. Keys of stores may change at run time, with a listener's prefix only, as in Kafka 4.3.1.
-"""
+"""Kafka's ssl.* keys of the broker, and validation of TLS listeners. Store keys are dynamic only with a listener's prefix, as in Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -104,14 +100,7 @@ SSL_LISTENER_KEYS: Final = tuple(key.name for key in SSL_KEYS if key.no_effect i
 
 
 def check_tls(listener: str, value: Callable[[str], ConfigValue]) -> None:
-    """Checks that a listener with TLS has a key, and authorities if it asks for certificates.
-
-    Args:
-        value: the effective value of a key for this listener.
-
-    Raises:
-        BrokerError: INVALID_CONFIG, naming the missing key.
-    """
+    """Requires a key, and authorities if the listener asks for certificates. Raises BrokerError(INVALID_CONFIG) with a working example."""
     prefix = f"listener.name.{listener.lower()}."
     missing = None
     if not value("ssl.keystore.location") and not value("ssl.keystore.key"):

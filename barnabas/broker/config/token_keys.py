@@ -1,4 +1,4 @@
-"""Kafka's configuration keys of delegation tokens, for the table of server keys; and the HMAC of a token."""
+"""Kafka's keys of delegation tokens, and a token's HMAC."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ TOKEN_KEYS: Final[list[ConfigKey]] = [
 
 
 def token_hmac(secret: str, token_id: str) -> bytes:
-    """The HMAC of a token: what its holder proves to know."""
+    """Its holder proves to know it."""
     return hmac.digest(secret.encode(), token_id.encode(), "sha512")

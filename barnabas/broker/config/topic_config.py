@@ -1,11 +1,4 @@
-"""Topic configuration keys: Kafka's names, bounds and server-key fallbacks, and the resulting LogConfig.
-
-Used by the controller (CreateTopics, IncrementalAlterConfigs), by DescribeConfigs and, through `log_config`, by every replica.
-
-Invariants: an effective value is the topic's own, else that of the first server key in `TopicKey.synonyms` that is set
-(broker, cluster default, server.properties), else the default; hours and minutes are converted to milliseconds.
-Follows the key table of Kafka 4.3.1; remote storage is never enabled.
-"""
+"""Topic configuration: Kafka 4.3.1's names, bounds and server-key fallbacks, and the resulting LogConfig."""
 
 from __future__ import annotations
 
@@ -47,7 +40,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class TopicKey:
-    """A topic key and, best first, the server keys it falls back on."""
+    """A topic key and its server keys, best first."""
 
     key: ConfigKey
     synonyms: tuple[Synonym, ...] = ()
@@ -132,11 +125,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {entry.key.name: entry for entry in _KE
 
 
 def validate_topic_config(overrides: Mapping[str, str | None]) -> None:
-    """Checks a topic's own settings, separately and together.
-
-    Raises:
-        BrokerError: INVALID_CONFIG with Kafka's text for an unknown key, a null, a value of the wrong type or out of bounds.
-    """
+    """Raises BrokerError(INVALID_CONFIG) with Kafka's text: an unknown key, null, a wrong type, or out of bounds."""
     nulls = [name for name, value in overrides.items() if value is None]
     if nulls:
         raise BrokerError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
@@ -161,11 +150,7 @@ def validate_topic_config(overrides: Mapping[str, str | None]) -> None:
 
 
 def topic_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> ConfigValue:
-    """The effective value of topic key `name`: the topic's own, else the broker's, else the default.
-
-    Raises:
-        KeyError: no such topic key.
-    """
+    """The topic's own, else the broker's, else the default. Raises KeyError for an unknown topic key."""
     entry = TOPIC_KEYS[name]
     own = overrides.get(name)
     if own is not None:
@@ -197,11 +182,7 @@ _LOG_KEYS: Final = tuple(
 def log_config(
     config: BrokerConfig, overrides: Mapping[str, str], randrange: Callable[[int], int] | None = None
 ) -> LogConfig:
-    """The configuration of a partition's log, from the topic's own settings and the broker's.
-
-    Args:
-        randrange: method of the Rng port; segment.jitter.ms has no effect without it.
-    """
+    """`randrange`: of the Rng port; segment.jitter.ms has no effect without it."""
     values: dict[str, Any] = {name.replace(".", "_"): topic_value(config, overrides, name) for name in _LOG_KEYS}
     if randrange is not None:
         values["randrange"] = randrange

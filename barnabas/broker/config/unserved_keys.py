@@ -1,11 +1,4 @@
-"""Kafka 4.3 settings that this broker does not serve: refused ones, ignored ones, and the reasons.
-
-Read by `BrokerConfig`, which refuses settings that would be dangerous if ignored; by `config_remarks`, which warns of the
-others; by the controller, for dynamic settings; by docs/generate.py.
-
-Invariants: no name is both here and in `server_keys`. An empty value, or false for a boolean, is not refused.
-The names are those of Kafka 4.3.1's KafkaConfig.
-"""
+"""Kafka 4.3.1 settings that this broker does not support, refused or ignored, with the reasons. An empty value, or false, is not refused."""
 
 from __future__ import annotations
 
@@ -124,7 +117,7 @@ UNSERVED_KEYS: Final[dict[str, Unserved]] = {
 
 
 def unserved(name: str) -> Unserved | None:
-    """The entry of a Kafka key that this broker does not serve; None for any other key."""
+    """None for any other key."""
     found = UNSERVED_KEYS.get(name)
     if found is not None or name in _SERVED or (name.startswith("listener.name.") and name.endswith(_LISTENER_ENDS)):
         return found
@@ -132,11 +125,7 @@ def unserved(name: str) -> Unserved | None:
 
 
 def refuse_unserved(settings: Mapping[str, str]) -> None:
-    """Refuses settings that the broker cannot honour.
-
-    Raises:
-        BrokerError: INVALID_CONFIG, naming the first such key, its value and what to do.
-    """
+    """Raises BrokerError(INVALID_CONFIG) for the first setting that must not be ignored, with its value and a remedy."""
     for name, text in _refused(settings):
         # A name that Kafka does not have may be a secret's with a mistake in it.
         shown = text if name in UNSERVED_KEYS and not name.endswith(_SECRETS) else "[hidden]"
@@ -155,8 +144,8 @@ def _refused(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def lone_voter(node_id: int, controller_listener: str, servers: Sequence[str], listeners: Sequence[str]) -> list[str]:
-    """The voter ID@HOST:PORT of a node alone, as in Kafka's config/server.properties: the only one of controller.quorum.bootstrap.servers
-    is its own controller listener, at a loopback address. Otherwise none: other nodes may name the same address.
+    """ID@HOST:PORT of a single-node quorum, as in Kafka's config/server.properties: the only one of controller.quorum.bootstrap.servers is the
+    node's own controller listener at a loopback address. Otherwise none: other nodes may name the same address.
     """
     ports = [each.rpartition(":")[2] for each in listeners if each.partition("://")[0].upper() == controller_listener]
     own = [f"{host}:{port}" for host in ("localhost", "127.0.0.1", "[::1]") for port in ports]

@@ -19,14 +19,9 @@ _CLASSES: Final = "org.apache.kafka.common.config.provider."
 
 
 class ConfigProviders:
-    """The providers that settings declare.
+    """The providers in `config.providers`, with `config.providers.<name>.class` and `.param.<parameter>`; without a class none, as in Kafka.
 
-    Args:
-        settings: `config.providers`, and for each name `config.providers.<name>.class` and `.param.<parameter>`; other settings
-            are ignored. As in Kafka a name without a class is no provider.
-
-    Raises:
-        BrokerError: INVALID_CONFIG: the class is not one of Kafka's, or a parameter is invalid.
+    Raises BrokerError(INVALID_CONFIG) for a class that is not Kafka's, or an invalid parameter.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -49,12 +44,7 @@ class ConfigProviders:
             self._providers[name] = found
 
     def resolve(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """The settings with the values of their placeholders. As in Kafka a placeholder without a value stays, and values are not
-        resolved again.
-
-        Raises:
-            BrokerError: INVALID_CONFIG: a file cannot be read.
-        """
+        """As in Kafka, placeholders without a value stay, and values are not resolved again. Raises BrokerError(INVALID_CONFIG): an unreadable file."""
         return {name: _PLACEHOLDER.sub(self._value, text) if "${" in text else text for name, text in settings.items()}
 
     def _value(self, placeholder: re.Match[str]) -> str:
@@ -64,23 +54,20 @@ class ConfigProviders:
 
 
 def broker_config(settings: Mapping[str, str]) -> BrokerConfig:
-    """The configuration of a broker, with resolved placeholders also in its dynamic settings. Raises BrokerError(INVALID_CONFIG)."""
+    """Also resolves placeholders of dynamic settings. Raises BrokerError(INVALID_CONFIG)."""
     providers = ConfigProviders(settings)
     return BrokerConfig(providers.resolve(settings), providers.resolve)
 
 
 def list_of(settings: Mapping[str, str], name: str) -> list[str]:
-    """The items of a list, separated by commas."""
     return [each.strip() for each in settings.get(name, "").split(",") if each.strip()]
 
 
 def _of_file(allowed: list[str] | None, path: str, key: str) -> str | None:
-    """A value of a properties file."""
     return parse_properties(_text(path)).get(key) if path and _may_read(allowed, path) else None
 
 
 def _of_directory(allowed: list[str] | None, path: str, key: str) -> str | None:
-    """The text of a file in a directory."""
     if not path or not _may_read(allowed, path) or not os.path.isdir(path) or key not in os.listdir(path):
         return None
     file = os.path.join(path, key)
@@ -88,7 +75,6 @@ def _of_directory(allowed: list[str] | None, path: str, key: str) -> str | None:
 
 
 def _variable(pattern: re.Pattern[str] | None, path: str, key: str) -> str | None:
-    """An environment variable."""
     if path:
         raise BrokerError(ErrorCode.INVALID_CONFIG, f"${{…:{path}:{key}}}: variables have no path: write ${{…:{key}}}")
     return os.environ.get(key) if pattern is None or pattern.fullmatch(key) else None
@@ -108,7 +94,7 @@ def _text(path: str) -> str:
 
 
 def _allowed(key: str, settings: Mapping[str, str]) -> list[str] | None:
-    """The paths that a provider may read; None: all."""
+    """None: all paths."""
     found = [os.path.normpath(each) for each in list_of(settings, key)]
     for each in found:
         if not os.path.isabs(each) or not os.path.exists(each):

@@ -1,8 +1,5 @@
-"""Telemetry of clients: what each client shall push, which pushes are taken, and the last value of every series.
-
-Invariants: at most INSTANCES_MAX clients are known, and the one that was silent longest is forgotten first; a client that is silent
-for three intervals (at least a minute) is forgotten with its series; all clients together have at most SERIES_MAX series.
-Follows KIP-714; the order of the checks, the times and the errors are those of Kafka's ClientMetricsManager.
+"""Client telemetry (KIP-714): subscriptions, validation of pushes and the latest value of each series. Checks, times and errors are those of
+Kafka's ClientMetricsManager.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ class PushingClient(NamedTuple):
 
 
 class ClientSubscription(NamedTuple):
-    """What one client shall push. `metrics` are prefixes of names; empty for nothing, ["*"] for all."""
+    """`metrics` are prefixes of names; empty for nothing, ["*"] for all."""
 
     subscription_id: int
     metrics: tuple[str, ...]
@@ -66,8 +63,6 @@ class PushedSeries(NamedTuple):
 
 
 class _Instance:
-    """One client."""
-
     __slots__ = (
         "error",
         "last_get_ms",
@@ -104,7 +99,7 @@ class _Instance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Whether an interval has passed since the last push; the first push after a new subscription need not wait."""
+        """Whether an interval has passed; the first push after a new subscription need not wait."""
         got, pushed = self.last_get_ms, self.last_push_ms
         renewed = got is not None and (pushed is None or got > pushed)
         if not renewed and pushed is not None and now_ms - pushed < self.subscribed.interval_ms:
@@ -114,10 +109,9 @@ class _Instance:
 
 
 class ClientTelemetry:
-    """The clients that have asked for a subscription or pushed metrics.
+    """Known clients: at most INSTANCES_MAX, evicted least recently seen first; silent for three intervals (at least a minute) they expire.
 
-    Args:
-        bytes_max: largest push, compressed and decompressed (telemetry.max.bytes).
+    `bytes_max`: of a push, compressed and decompressed (telemetry.max.bytes).
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -133,19 +127,19 @@ class ClientTelemetry:
         return len(self._instances)
 
     def connected(self, connection: int, instance_id: bytes) -> bool:
-        """A request of the client came over this connection. Returns whether it is the first one of the connection."""
+        """Returns whether it is the connection's first request."""
         first = connection not in self._of_connection
         self._of_connection[connection] = instance_id
         return first
 
     def disconnected(self, connection: int) -> None:
-        """The connection ended: its client is forgotten, with its series."""
+        """Removes the connection's client and its series."""
         instance_id = self._of_connection.pop(connection, None)
         if instance_id is not None:
             self._forget(instance_id)
 
     def configure(self, name: str, settings: Mapping[str, str]) -> None:
-        """The settings of a client-metrics resource are these; it is deleted if they are empty."""
+        """Replaces a client-metrics resource; empty settings delete it."""
         if settings:
             try:
                 self._subscriptions[name] = subscription(settings)
@@ -156,11 +150,7 @@ class ClientTelemetry:
         self._version += 1
 
     def subscribe(self, instance_id: bytes, client: PushingClient, now_ms: int) -> Steps[ClientSubscription]:
-        """Returns what a client shall push.
-
-        Raises:
-            BrokerError: THROTTLING_QUOTA_EXCEEDED, the client asked again within its interval and nothing has changed.
-        """
+        """Raises BrokerError(THROTTLING_QUOTA_EXCEEDED): another request within the interval, and nothing has changed."""
         instance = yield from self._instance(instance_id, client, now_ms)
         renews = instance.error in (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if not instance.may_get(now_ms) and not renews:
@@ -180,11 +170,8 @@ class ClientTelemetry:
         compression: int,
         metrics: bytes,
     ) -> Steps[None]:
-        """Takes the metrics of a client.
-
-        Raises:
-            BrokerError: INVALID_REQUEST, THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE,
-                TELEMETRY_TOO_LARGE or INVALID_RECORD.
+        """Raises BrokerError: INVALID_REQUEST, THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE,
+        TELEMETRY_TOO_LARGE or INVALID_RECORD.
         """
         if instance_id in RESERVED_IDS:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
@@ -259,12 +246,12 @@ class ClientTelemetry:
         instance.values[key] = known._replace(value=value)
 
     def series(self) -> Iterator[PushedSeries]:
-        """Yields the last value of every series; the caller may pause between two of them."""
+        """The latest value of every series; the caller may pause in between."""
         for instance in list(self._instances.values()):
             yield from list(instance.values.values())
 
     def forget_silent(self, now_ms: int) -> None:
-        """Forgets clients that were silent too long; at most a few each time."""
+        """Expires silent clients, a few at a time."""
         for _ in range(16):
             oldest = next(iter(self._instances.items()), None)
             if oldest is None or now_ms - oldest[1].seen_ms < oldest[1].silent_ms_max:
@@ -277,7 +264,7 @@ class ClientTelemetry:
             self._series -= len(instance.values)
 
     def _instance(self, instance_id: bytes, client: PushingClient, now_ms: int) -> Steps[_Instance]:
-        """Returns the client, made or renewed if settings have changed since its last request."""
+        """Creates the client, or renews it after a change of settings."""
         self.forget_silent(now_ms)
         instance = self._instances.get(instance_id)
         if instance is None or instance.version < self._version:
@@ -336,12 +323,12 @@ def _labels(instance_id: bytes, client: PushingClient) -> tuple[tuple[str, str],
 
 
 def _label_name(key: str) -> str:
-    """The label of an attribute: no digit at its beginning, and not `__`, which Prometheus keeps for itself: it would refuse all series."""
+    """Prometheus would refuse all series for a leading digit or `__`, which it reserves."""
     name = _NOT_IN_A_NAME.sub("_", key)
     return "attribute_" + name if name[0].isdigit() or name.startswith("__") else name
 
 
 def _metric_name(point: Point) -> str:
-    """The name on /metrics: kafka_client_ and the name without org.apache.kafka; counters end in _total."""
+    """kafka_client_ and the name without org.apache.kafka; counters end in _total."""
     name = "kafka_client_" + _NOT_IN_A_NAME.sub("_", point.name.removeprefix(_PREFIX))
     return name if not point.is_sum or name.endswith(("_total", "_count", "_sum")) else name + "_total"

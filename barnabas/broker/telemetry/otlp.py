@@ -1,9 +1,5 @@
-"""Reads OpenTelemetry's MetricsData v1 (protobuf): the numbers that a client pushes, and nothing else.
-
-A general protobuf library builds an object for each message: a megabyte of empty messages took 24 ms in one turn and 50 MB. This
-reader walks the bytes, skips what it does not need, and ends after FIELDS_MAX fields or POINTS_MAX points. Read are gauges, sums
-and the count and sum of histograms, with attributes whose values are strings, numbers or booleans. FieldPlace numbers are those of
-opentelemetry/proto/metrics/v1/metrics.proto and common/v1/common.proto.
+"""Reader of OpenTelemetry's MetricsData v1: gauges, sums, and count and sum of histograms. A general protobuf library builds an object for each
+message: a megabyte of empty messages took 24 ms in one turn and 50 MB. Field numbers: opentelemetry/proto/metrics/v1/metrics.proto.
 """
 
 from __future__ import annotations
@@ -36,25 +32,17 @@ Attributes = tuple[tuple[str, str], ...]
 
 
 class Point(NamedTuple):
-    """One number.
+    """One number."""
 
-    Attributes:
-        name: name of the metric, as the client sent it; at most 256 bytes.
-        attributes: keys and values, in the order of the keys.
-        value: the number; of a delta, what was added since the last push.
-        is_sum: a counter that only grows; else a gauge.
-        is_delta: the value is a difference.
-    """
-
-    name: str
-    attributes: Attributes
-    value: float
-    is_sum: bool
+    name: str  # as the client sent it, at most 256 bytes
+    attributes: Attributes  # ordered by key
+    value: float  # of a delta: added since the last push
+    is_sum: bool  # a counter that only grows; else a gauge
     is_delta: bool
 
 
 class _Reader:
-    """The bytes of one push, and how many of its fields and points were read."""
+    """The bytes of one push, with counts of fields and points read."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -62,12 +50,7 @@ class _Reader:
         self.points: list[Point] = []
 
     def walk(self, start: int, end: int, fields_max: int = FIELDS_MAX) -> Iterator[FieldPlace]:
-        """Yields the fields of the message between two positions.
-
-        Raises:
-            RemoteProtocolError: the bytes are no protobuf message, or there are more than `fields_max` fields in the message, or
-                FIELDS_MAX in all.
-        """
+        """Raises RemoteProtocolError: malformed, more than `fields_max` fields in the message, or FIELDS_MAX in all."""
         at = start
         fields_max = min(self.fields + fields_max, FIELDS_MAX)
         while at < end:
@@ -104,7 +87,7 @@ class _Reader:
         raise RemoteProtocolError("a number is cut off or too long")
 
     def text(self, start: int, end: int) -> str:
-        """Returns a string. Raises RemoteProtocolError if it is too long or not UTF-8."""
+        """Raises RemoteProtocolError if too long or not UTF-8."""
         if end - start > TEXT_BYTES_MAX:
             raise RemoteProtocolError(f"a name or attribute of {end - start} bytes is longer than {TEXT_BYTES_MAX}")
         try:
@@ -114,11 +97,7 @@ class _Reader:
 
 
 def read_metrics(data: bytes) -> Steps[list[Point]]:
-    """Returns the points of a push, in the order of the bytes.
-
-    Raises:
-        RemoteProtocolError: malformed bytes, or more than is allowed here.
-    """
+    """Points in the order of the bytes. Raises RemoteProtocolError: malformed, or beyond the limits."""
     reader = _Reader(data)
     before = 0
     for _ in _metrics(reader, (1, 2, 2), 0, len(data)):
@@ -129,7 +108,7 @@ def read_metrics(data: bytes) -> Steps[list[Point]]:
 
 
 def _metrics(reader: _Reader, path: tuple[int, ...], start: int, end: int) -> Iterator[None]:
-    """Follows the fields MetricsData.resource_metrics, .scope_metrics, .metrics; yields after each."""
+    """MetricsData.resource_metrics, .scope_metrics, .metrics; yields after each."""
     for number, kind, at, until in reader.walk(start, end):
         if number == path[0] and kind == LENGTH:
             if len(path) > 1:
@@ -140,7 +119,7 @@ def _metrics(reader: _Reader, path: tuple[int, ...], start: int, end: int) -> It
 
 
 def _metric(reader: _Reader, start: int, end: int) -> Iterator[None]:
-    """Reads one Metric: name 1, gauge 5, sum 7, histogram 9."""
+    """Metric: name 1, gauge 5, sum 7, histogram 9."""
     name = ""
     bodies = []
     for number, kind, at, until in reader.walk(start, end):
@@ -156,7 +135,7 @@ def _metric(reader: _Reader, start: int, end: int) -> Iterator[None]:
 
 
 def _points_of(reader: _Reader, name: str, body: int, start: int, end: int) -> Iterator[None]:
-    """Reads a Gauge, Sum or Histogram: data_points 1, aggregation_temporality 2, is_monotonic 3 (sums only)."""
+    """Gauge, Sum or Histogram: data_points 1, aggregation_temporality 2, is_monotonic 3 (sums only)."""
     places = []
     delta = monotonic = False
     for number, kind, at, until in reader.walk(start, end):
@@ -177,7 +156,7 @@ def _points_of(reader: _Reader, name: str, body: int, start: int, end: int) -> I
 
 
 def _number(reader: _Reader, name: str, is_sum: bool, delta: bool, start: int, end: int) -> Iterator[None]:
-    """Reads a NumberDataPoint: as_double 4, as_int 6 (sfixed64), attributes 7."""
+    """NumberDataPoint: as_double 4, as_int 6 (sfixed64), attributes 7."""
     value: float | None = None
     attributes: dict[str, str] = {}
     for number, kind, at, until in reader.walk(start, end):
@@ -193,7 +172,7 @@ def _number(reader: _Reader, name: str, is_sum: bool, delta: bool, start: int, e
 
 
 def _histogram(reader: _Reader, name: str, delta: bool, start: int, end: int) -> Iterator[None]:
-    """Reads a HistogramDataPoint as two sums: count 4 (fixed64), sum 5 (double), attributes 9."""
+    """HistogramDataPoint as two sums: count 4 (fixed64), sum 5 (double), attributes 9."""
     found: dict[str, float] = {}
     attributes: dict[str, str] = {}
     for number, kind, at, until in reader.walk(start, end):
@@ -210,7 +189,7 @@ def _histogram(reader: _Reader, name: str, delta: bool, start: int, end: int) ->
 
 
 def _attribute(reader: _Reader, attributes: dict[str, str], start: int, end: int) -> None:
-    """Reads a KeyValue: key 1, value 2 (AnyValue: string 1, bool 2, int 3, double 4); other values are left out."""
+    """KeyValue: key 1, value 2 (AnyValue: string 1, bool 2, int 3, double 4); other values are left out."""
     key, value = "", None
     for number, kind, at, until in reader.walk(start, end, 3 * ATTRIBUTE_FIELDS_MAX):
         if kind == LENGTH and number == 1:

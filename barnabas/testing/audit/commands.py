@@ -1,4 +1,4 @@
-"""The audit's commands, inside a node's loop. `node_commands.py` has their names."""
+"""The audit's commands inside a node's event loop."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from barnabas.testing.node_host import NodeHost
 
 
 def watch(host: NodeHost, numbers_from: int) -> None:
-    """Answers to clients stop from now on, with numbers above `numbers_from`."""
+    """Holds responses to clients from now on, numbered from `numbers_from` + 1."""
     host.interception.watch.begin(numbers_from)
 
 
 def unwatch(host: NodeHost) -> None:
-    """Answers stop no more; those that were stopped are given."""
+    """Stops holding responses and sends the held ones."""
     host.interception.watch.end()
 
 
 def settle_answer(host: NodeHost, number: int, answer: str) -> None:
-    """What becomes of a stopped answer: "given", "lost" or an error."""
+    """`answer`: "given", "lost" or the name of an error."""
     host.interception.watch.decide(number, answer)

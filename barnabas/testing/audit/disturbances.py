@@ -1,10 +1,5 @@
-"""Disturbances: what the audit does to Kafka, and at which moments of a test.
-
-A moment is a successful request of the application: its first write, its first read, its first write after a read, the first commit of
-a group, the first write of a transaction, the first end of one. Requests of the kit's own clients are none: they are the test's.
-Each disturbance acts once at each of its moments. All other answers wait, so nothing depends on time.
-
-Invariants: the events of one cluster are treated one after the other. Every stopped answer is given, lost, or gone with its broker.
+"""Disturbances of the audit and their injection points: the first write, read, write after a read, group commit, transactional write and
+transaction end of the application. Each disturbance acts once at each point while all other responses wait, so no timing matters.
 """
 
 from __future__ import annotations
@@ -30,12 +25,13 @@ DISTURBANCES: Final = {
     "rebalance": "rebalance",
     "redelivery": "repeated delivery",
 }
-NUMBERS_MAX: Final = 10**9  # answers that one start of a broker stops
-# A broker that is alone is down for this time: librdkafka may never continue a transaction whose coordinator is back at once (#5456).
+NUMBERS_MAX: Final = 10**9  # responses held during one run of a broker
+# A single broker stays down this long: librdkafka may never continue a transaction whose coordinator returns at once (#5456).
 ALONE_S: Final = 1.0
-JOIN_S: Final = 10.0  # an evicted member joins again within this time, unless its client waits for the answer: heartbeats come every 3 s
+# an evicted member rejoins within this time, unless its client waits for the response: heartbeats every 3 s
+JOIN_S: Final = 10.0
 
-# What becomes of a stopped answer: it is given, lost with its connection, or replaced by an error.
+# The fate of a held response: sent, lost with its connection, or replaced by an error.
 GIVEN: Final = "given"
 LOST: Final = "lost"
 NOT_YET: Final = "COORDINATOR_LOAD_IN_PROGRESS"  # clients ask the same coordinator again
@@ -45,7 +41,7 @@ _COMMITS: Final = frozenset({"OffsetCommit", "TxnOffsetCommit"})
 
 
 class Moment(NamedTuple):
-    """A stopped answer."""
+    """A held response."""
 
     broker: int
     number: int
@@ -62,20 +58,19 @@ class Moment(NamedTuple):
 
 
 class Rejoin:
-    """A member that was evicted within its transaction, until it has joined again and asked for its committed offsets."""
+    """A member evicted within its transaction, until it has rejoined and fetched its committed offsets."""
 
     def __init__(self) -> None:
         self._joined = False
         self._asked = asyncio.Event()
 
     def note(self, api: str) -> None:
-        """A request of the group was served."""
         self._joined |= api in _OF_GROUPS
         if self._joined and api == "OffsetFetch":
             self._asked.set()
 
     async def wait(self, limit_s: float) -> bool:
-        """Whether it has done so within this time."""
+        """Returns False after `limit_s`."""
         try:
             await asyncio.wait_for(self._asked.wait(), limit_s)
         except TimeoutError:
@@ -84,20 +79,14 @@ class Rejoin:
 
 
 class Auditor(Extension):
-    """One disturbance of one test.
-
-    Attributes:
-        name: one of DISTURBANCES.
-        done: a sentence for each time that it has disturbed; empty: the test gave it no moment.
-        problem: what kept it from disturbing.
-    """
+    """One disturbance of one test. Events of a cluster are handled one at a time."""
 
     def __init__(self, name: str, core: Core) -> None:
         if name not in DISTURBANCES:
             raise KitError(unknown("disturbance", name, DISTURBANCES))
-        self.name = name
-        self.done: list[str] = []
-        self.problem = ""
+        self.name = name  # one of DISTURBANCES
+        self.done: list[str] = []  # a sentence for each disturbance; empty: no injection point was reached
+        self.problem = ""  # what prevented a disturbance
         self._core = core
         self._disturb: Callable[[Moment], Awaitable[str]] = getattr(self, f"_{name}")
         self._used: set[str] = set()  # moments
@@ -110,13 +99,12 @@ class Auditor(Extension):
         self._watches = 0  # of brokers that have started, so that none has the numbers of an earlier one
 
     async def begin(self) -> None:
-        """Begins to watch."""
         self._core.extensions.append(self)
         for each in self._running():
             await self.on_started(each)
 
     async def end(self) -> None:
-        """Ends the watching; returns when the present disturbance has ended."""
+        """Returns when the present disturbance has ended."""
         self._ended = True
         await asyncio.gather(*self._tasks)
         self._core.extensions.remove(self)
@@ -128,13 +116,13 @@ class Auditor(Extension):
         return [each for each in backend.broker_ids if backend.state(each) == "running"]
 
     async def on_started(self, broker_id: int) -> None:
-        """A broker has started again: it is watched, too."""
+        """Watches a restarted broker, too."""
         if not self._ended:
             self._watches += 1
             await self._core.backend.command(broker_id, "audit_watch", {"numbers_from": self._watches * NUMBERS_MAX})
 
     def on_event(self, broker_id: int, name: str, value: Any) -> None:
-        """A broker has stopped before an answer."""
+        """A broker holds a response."""
         if name != "audit":
             return
         told: dict[str, Any] = value
@@ -177,14 +165,13 @@ class Auditor(Extension):
             self.problem = self.problem or f"the answer to {moment} was lost with its broker: {error}"
 
     def _first(self, name: str, reached: bool) -> bool:
-        """Whether this is the moment, which is then used."""
+        """Whether the point is reached for the first time; marks it as used."""
         if not reached or name in self._used:
             return False
         self._used.add(name)
         return True
 
     def _writes_or_reads(self, moment: Moment) -> bool:
-        """Whether this is the first write, the first read, or the first write after a read."""
         if moment.api == "Fetch":
             return self._first("read", True)
         if moment.api != "Produce":
@@ -232,7 +219,7 @@ class Auditor(Extension):
     # -- how
 
     async def _restart(self, moment: Moment, what: str) -> None:
-        """Kills the broker of the moment; starts it again when others lead its partitions. Its stopped answers are gone."""
+        """Kills the broker and restarts it once others lead its partitions. Its held responses are lost."""
         core, broker = self._core, moment.broker
         await core.kill(broker)
         self.done.append(f"{what}, broker {broker}, was killed after {moment}")
@@ -246,7 +233,7 @@ class Auditor(Extension):
         await core.settled()
 
     async def _move(self, moment: Moment, kind: str, name: str) -> str:
-        """Moves a coordinator to another broker; a broker that is alone is killed and starts again."""
+        """Moves a coordinator; a single broker is killed and restarted instead."""
         core = self._core
         if len(core.backend.broker_ids) == 1:
             await self._restart(moment, f"the coordinator of {kind} {name!r}")
@@ -257,7 +244,7 @@ class Auditor(Extension):
         return GIVEN
 
     async def _evict(self, moment: Moment, group: str) -> bool:
-        """Removes the member that reads the partition of the moment from its group."""
+        """Evicts the member that reads the partition."""
         who = next((each for each in await members(self._core, group) if _reads(each, moment)), None)
         if who is None:
             return False
@@ -266,7 +253,7 @@ class Auditor(Extension):
         return True
 
     async def _evict_within_transaction(self, moment: Moment, group: str) -> None:
-        """The member of the moment joins again between the commit of its offsets and the end of its transaction."""
+        """The member rejoins between its offset commit and the end of its transaction."""
         rejoin = self._rejoins[group] = Rejoin()
         try:
             if await self._evict(moment, group) or f"read in {group}" in self._used:
@@ -278,5 +265,4 @@ class Auditor(Extension):
 
 
 def _reads(member: GroupMemberDescription, moment: Moment) -> bool:
-    """Whether a member is assigned a partition of the moment."""
     return any(each.topic in moment.topics and each.partition in moment.partitions for each in member.assignment)

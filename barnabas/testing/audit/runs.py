@@ -1,7 +1,5 @@
-"""Audit: runs the tests that have used `kafka` again, once under each disturbance.
-
-A test is run again by pytest's own steps, as pytest-rerunfailures does it, so all its fixtures of scope "function" are new. Only a test
-that has passed runs again: what fails undisturbed tells nothing about disturbances. docs/adr/0004-test-kit.md has the reasons.
+"""Runs the tests that have used `kafka` again, once under each disturbance, by pytest's own steps: function-scoped fixtures are new.
+Only passed tests run again. docs/adr/0004-test-kit.md has the reasons.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ REASON_CHARS_MAX: Final = 300
 
 
 def begin_audit(config: pytest.Config) -> None:
-    """Checks the options; registers the audit if it is wanted."""
+    """Checks the options and registers the audit if requested."""
     disturbance = config.getoption("--kafka-disturb")
     if disturbance and disturbance not in DISTURBANCES:
         raise pytest.UsageError(f"--kafka-disturb: {unknown('disturbance', disturbance, DISTURBANCES)}")
@@ -52,11 +50,7 @@ def begin_audit(config: pytest.Config) -> None:
 
 
 class Limit:
-    """Limits the time of disturbed tests: they may wait for what the disturbance has removed.
-
-    Args:
-        disturbance: of all tests; "": none.
-    """
+    """Limits the time of disturbed tests, which may wait for what the disturbance removed; `disturbance` "": none."""
 
     def __init__(self, disturbance: str = "") -> None:
         self._disturbance = disturbance
@@ -72,7 +66,7 @@ class Limit:
 
     @contextmanager
     def _watched(self, item: pytest.Item, disturbance: str) -> Iterator[None]:
-        """Ends the process if a run of a test hangs where no signal reaches it, as in a call of a library in C."""
+        """Ends the process if a test hangs where no signal reaches it, as in C code."""
         limit_s = self._limit_s + HANG_S * patience()
         watchdog = threading.Timer(limit_s, self._end_run, (item, disturbance, limit_s))
         watchdog.daemon = True
@@ -94,7 +88,6 @@ class Limit:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        """Fails the test when its time is over."""
         if not (self._disturbance or DISTURBANCE in item.stash):
             return (yield)
         with _limited(self._limit_s):
@@ -102,7 +95,7 @@ class Limit:
 
 
 class Audit(Limit):
-    """Runs tests again."""
+    """The pytest plugin that repeats tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         super().__init__()
@@ -114,7 +107,6 @@ class Audit(Limit):
     def pytest_runtest_protocol(  # type: ignore[override]  # pytest calls hooks by the names of their arguments
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool:
-        """Runs a test as it is, and then under each disturbance."""
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
         outcomes: list[Outcome] = []
@@ -138,7 +130,6 @@ class Audit(Limit):
         return True
 
     def _run_again(self, item: pytest.Item, nextitem: pytest.Item | None, name: str) -> Outcome:
-        """Runs a test with new fixtures under a disturbance."""
         if isinstance(item, pytest.Function) and getattr(item, "_instance", None) is not None:
             item._obj = None  # so pytest makes a new instance of the test's class, as it does for each test
             del item._instance
@@ -158,7 +149,7 @@ class Audit(Limit):
         return Outcome(name, "skipped" if any(each.skipped for each in reports) else "passed", done, problem)
 
     def _show(self, text: str) -> None:
-        """Shows the progress, where this process has the terminal: a worker of xdist has none."""
+        """Shows progress unless this is an xdist worker, which has no terminal."""
         terminal: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
         if terminal is not None:
             if not text.endswith("\n"):
@@ -167,7 +158,7 @@ class Audit(Limit):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collects the outcomes, also those of workers. A subtest that fails in a later run is no failure of the session."""
+        """Collects outcomes, including those of workers. A subtest that fails in a repetition does not fail the session."""
         if self._again is not None:
             if report.failed:
                 self._again.append(copy.copy(report))
@@ -182,7 +173,6 @@ class Audit(Limit):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Sets the exit status."""
         if (
             self._strict
             and session.exitstatus == pytest.ExitCode.OK
@@ -191,7 +181,6 @@ class Audit(Limit):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Shows the table."""
         terminalreporter.section("kafka audit")
         for line, markup in audit_lines(self._outcomes):
             terminalreporter.write_line(line, **markup)
@@ -202,7 +191,6 @@ def _fails_disturbed(outcomes: list[Outcome]) -> bool:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """One line about a failure."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(report.longrepr) if crash is None else crash.message
     where = "" if report.when == "call" else f"at {report.when}: "
@@ -211,7 +199,7 @@ def _reason(report: pytest.TestReport) -> str:
 
 @contextmanager
 def _limited(limit_s: float) -> Iterator[None]:
-    """Fails the test when its time is over. Works only in the main thread, if no one else uses its timer; otherwise there is no limit."""
+    """Fails the test after `limit_s`. No limit outside the main thread or if the timer signal is already in use."""
     free = (
         hasattr(signal, "setitimer")
         and threading.current_thread() is threading.main_thread()

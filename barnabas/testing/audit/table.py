@@ -1,4 +1,4 @@
-"""The audit's table: which tests pass only without a disturbance, and which disturbances were not reached."""
+"""The audit's table: tests that fail under a disturbance, and disturbances that were not reached."""
 
 from __future__ import annotations
 
@@ -11,23 +11,15 @@ MarkedLine = tuple[str, dict[str, bool]]
 
 
 class Outcome(NamedTuple):
-    """What came of a test under one disturbance.
-
-    Attributes:
-        disturbance: its name.
-        result: "passed", "failed" or "skipped".
-        done: a sentence for each time that Kafka was disturbed; empty: not reached.
-        reason: of a failure, or why the disturbance was not possible.
-    """
+    """Outcome of a test under one disturbance."""
 
     disturbance: str
-    result: str
-    done: list[str]
-    reason: str
+    result: str  # "passed", "failed" or "skipped"
+    done: list[str]  # a sentence for each disturbance; empty: not reached
+    reason: str  # of a failure, or why the disturbance was not possible
 
     @property
     def failed(self) -> bool:
-        """Whether the test failed."""
         return self.result == "failed"
 
     def __str__(self) -> str:
@@ -39,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 def audit_lines(outcomes: Mapping[str, list[Outcome]]) -> Iterator[MarkedLine]:
-    """The table, the failures, and a summary in one line."""
+    """The table, the failures and a one-line summary."""
     if not outcomes:
         yield "no test has run under a disturbance: none that uses `kafka` has passed", {}
         return

@@ -1,1 +1,1 @@
-"""The clock of a cluster, which a test moves forward: `handles.py` for tests, `travel.py` and `commands.py` inside a broker."""
+"""A cluster's clock, which tests move forward."""

@@ -1,11 +1,5 @@
-"""Moves the time of a cluster forward: all brokers together, from one due timer to the next.
-
-Time does not jump at once. A timer that is due on the way runs at its own time: a member whose session ends after 45 s leaves its group
-empty at that time, so the group's offsets expire seven days later and not at the end of the jump. Checks that repeat (retention, the
-cleaner, expiry) run at the end, and the cleaner also at the beginning, so that tombstones have their horizon from then on.
-
-Invariants: all running brokers have the cluster's offset when a jump ends; paused brokers get it when they are resumed, those that are
-down when they start.
+"""Moves the clocks of all brokers forward together, from one due timer to the next: each timer runs at its own time.
+A member whose session ends after 45 s leaves the group empty then, so offsets expire seven days after that and not at the end of the jump.
 """
 
 from __future__ import annotations
@@ -28,10 +22,9 @@ class Moved(Protocol):
 
 
 async def move_forward(core: Core, time: Moved, delta_ms: int) -> None:
-    """Moves the time of all brokers forward; returns when what became due is done.
+    """Moves the time of all brokers; returns when due work is done. `delta_ms` is above 0.
 
-    Args:
-        delta_ms: above 0.
+    Retention, the cleaner and expiry run at the end; the cleaner also at the beginning, which starts the delete horizon of tombstones.
     """
     core.own("clock.advance")
     async with core.turn("clock.advance", factor=2):
@@ -45,13 +38,12 @@ async def move_forward(core: Core, time: Moved, delta_ms: int) -> None:
 
 
 async def catch_up(core: Core, time: Moved, broker_id: int) -> None:
-    """Moves the time of a broker that was paused to that of the others."""
+    """Gives a resumed broker the offset of the others."""
     if time.offset_ms:
         await core.command(broker_id, "move_clock", {"offset_ms": time.offset_ms, "wait_ms": 0})
 
 
 async def _walk(core: Core, time: Moved, target_ms: int) -> None:
-    """Goes from due time to due time, up to the target."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + STEPS_S * patience()
     following_ms = await _move(core, time, time.offset_ms)
@@ -62,7 +54,7 @@ async def _walk(core: Core, time: Moved, target_ms: int) -> None:
 
 
 async def _move(core: Core, time: Moved, offset_ms: int) -> int | None:
-    """Moves all brokers to an offset. Returns the next one at which a timer is due."""
+    """Returns the next offset at which a timer is due."""
     time.offset_ms = max(time.offset_ms, offset_ms)
     arguments = {"offset_ms": time.offset_ms, "wait_ms": WAIT_MS}
     due = [each for each in await _all(core, "move_clock", arguments) if each is not None]
@@ -70,5 +62,5 @@ async def _move(core: Core, time: Moved, offset_ms: int) -> int | None:
 
 
 async def _all(core: Core, name: str, arguments: dict[str, Any]) -> list[Any]:
-    """Runs a command in all running brokers at the same time."""
+    """Runs a command in all running brokers concurrently."""
     return await asyncio.gather(*(core.command(each, name, arguments) for each in core.running()))

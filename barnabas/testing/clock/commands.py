@@ -1,8 +1,4 @@
-"""The kit's commands of the clock, inside a node's loop. `node_commands.py` has their names.
-
-A command ends when its effects are committed, or after its time: a marker for a partition without a leader, for
-example, waits for as long as there is no leader.
-"""
+"""Clock commands inside a node's event loop. Each ends when its effects are committed, or after `wait_ms`: a marker may wait for a leader."""
 
 from __future__ import annotations
 
@@ -19,16 +15,12 @@ POLL_S: Final = 0.01
 
 
 def start_at(host: NodeHost, offset_ms: int) -> None:
-    """Before the start of the node: its clocks begin at this offset."""
+    """Before the node starts."""
     host.travel.move_to(offset_ms)
 
 
 async def move(host: NodeHost, offset_ms: int, wait_ms: int) -> int | None:
-    """Moves the clocks to an offset and runs the timers that are due.
-
-    Returns:
-        The offset at which the next timer is due; None without one.
-    """
+    """Moves the clocks and runs due timers. Returns the offset of the next timer; None without one."""
     travel = host.travel
     timers, clock = host.running.reactor.client_time.timers, travel.client_clock
     travel.move_to(offset_ms)
@@ -44,7 +36,7 @@ async def move(host: NodeHost, offset_ms: int, wait_ms: int) -> int | None:
 
 
 async def begin(host: NodeHost, wait_ms: int) -> None:
-    """Before a jump: runs the log cleaner, and notes which groups have members."""
+    """Before a jump: runs the log cleaner and notes which groups have members."""
     host.state[STATE] = frozenset(
         group.group_id
         for _, shard in host.running.groups.host.active_shards()
@@ -55,7 +47,7 @@ async def begin(host: NodeHost, wait_ms: int) -> None:
 
 
 async def clean(host: NodeHost, wait_ms: int) -> None:
-    """Runs the log cleaner once; waits for the sync of records that are to be cleaned."""
+    """Runs the log cleaner once, after the sync of the records to clean."""
     for _ in range(max(int(wait_ms / 1000 / POLL_S), 1)):
         if await host.running.cleaner.clean_now():
             return
@@ -63,25 +55,21 @@ async def clean(host: NodeHost, wait_ms: int) -> None:
 
 
 async def check_logs(host: NodeHost) -> None:
-    """Applies retention and the expiry of producers to every log."""
+    """Applies retention and producer expiry to every log."""
     waiting = list(host.running.replicas.all())
     while waiting:
         waiting = [each for each in waiting if await _checked(host, each)]
 
 
 async def _checked(host: NodeHost, replica: Replica) -> bool:
-    """One slice of the work on a log; other requests are served before the next one. Returns whether more is to be done."""
+    """One slice of work on a log. Returns whether more remains."""
     more = host.running.upkeep.check(replica)
     await asyncio.sleep(0)
     return more
 
 
 async def expire(host: NodeHost, wait_ms: int) -> None:
-    """Deletes expired offsets of groups and expired transactional ids.
-
-    A group that had members when the jump began is not deleted: those that still run join it again, and some clients would take its
-    end for an error.
-    """
+    """Expires group offsets and transactional ids. Groups with members at the start of the jump stay: some clients would fail on GROUP_ID_NOT_FOUND."""
     node = host.running
     expired = asyncio.Event()
     node.groups.expire_offsets(expired.set, host.state.pop(STATE, ()))
@@ -89,13 +77,12 @@ async def expire(host: NodeHost, wait_ms: int) -> None:
 
 
 def _is_idle(host: NodeHost) -> bool:
-    """Whether everything that the coordinators have decided is committed, and markers are written."""
+    """Whether all coordinator decisions are committed and all markers written."""
     node = host.running
     return node.transactions.host.is_idle and node.groups.host.is_idle and not len(node.transactions.markers)
 
 
 async def _until(reached: Callable[[], bool], wait_ms: int) -> None:
-    """Returns when it is so, or after `wait_ms`."""
     loop = asyncio.get_running_loop()
     end_s, pause_s = loop.time() + wait_ms / 1000, 0.0
     while not reached() and loop.time() < end_s:

@@ -1,7 +1,4 @@
-"""KafkaClock: the time of a cluster's brokers, `kafka.clock`.
-
-kafka.clock.advance(hours=25)
-"""
+"""KafkaClock: the time of a cluster's brokers, `kafka.clock.advance(hours=25)`."""
 
 from __future__ import annotations
 
@@ -22,8 +19,6 @@ FORM: Final = "for example advance(hours=25) or advance(0.5)"
 
 
 class _Cluster(Protocol):
-    """What a clock needs of the handle of its cluster."""
-
     def core(self) -> Core: ...
 
     @property
@@ -31,7 +26,7 @@ class _Cluster(Protocol):
 
 
 class ClockAio:
-    """The method of a clock that waits, as a coroutine for asyncio and trio."""
+    """The coroutine of a clock, for asyncio and trio."""
 
     def __init__(self, clock: KafkaClock, cluster: _Cluster) -> None:
         self._clock = clock
@@ -49,13 +44,11 @@ class ClockAio:
         minutes: float = 0,
         seconds: float = 0,
     ) -> None:
-        """Moves the time of all brokers forward and returns when what became due is done.
+        """Moves the time of all brokers forward and returns when due work is done.
 
-        Retention and the log cleaner run, offsets, producer ids and transactional ids expire, sessions of groups end, transactions time
-        out, in the order of their times. Connections, replication and elections keep the time of the machine, as clients do.
-
-        Args:
-            by: seconds, or a timedelta; the named units are added.
+        Retention, the log cleaner, expiry of offsets, producer ids and transactional ids, group sessions and transaction timeouts run in
+        the order of their times. Connections, replication, elections and clients keep the machine's time. `by` is seconds or a timedelta;
+        the named units are added.
 
         Raises:
             KitError: not above 0 ms, no number, or more than 100 years in all.
@@ -71,7 +64,7 @@ class ClockAio:
 
 
 class KafkaClock(Extension):
-    """The time of the brokers. It runs as fast as the machine's, and a test moves it forward."""
+    """The brokers' time: as fast as the machine's, and moved forward by tests."""
 
     _called = "kafka.clock"
 
@@ -91,7 +84,7 @@ class KafkaClock(Extension):
         return timedelta(milliseconds=self.offset_ms)
 
     def now(self) -> datetime:
-        """The wall clock of the brokers, in UTC."""
+        """The brokers' wall clock in UTC."""
         return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC) + self.ahead
 
     advance = blocking(ClockAio.advance)

@@ -1,4 +1,4 @@
-"""The kit's commands about faults, inside a node's loop. `node_commands.py` has their names."""
+"""Fault commands inside a node's event loop."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from barnabas.testing.node_host import NodeHost
 def install(
     host: NodeHost, number: int, rule: dict[str, Any], matched: int = 0, rewrite: Rewrite | None = None
 ) -> None:
-    """Requests from now on meet the fault. `rewrite` is a function, so only a node in this process can have it."""
+    """`rewrite` is a function: only for nodes in this process."""
     host.interception.faults.install(number, Rule(**rule), rewrite, matched)
 
 
 def end(host: NodeHost, number: int) -> None:
-    """Requests do not meet the fault any more; it still holds those that it has met."""
+    """Stops matching; held requests stay held."""
     host.interception.faults.end(number)
 
 
 def release(host: NodeHost, number: int) -> None:
-    """The requests that the fault holds go on."""
+    """Serves the held requests."""
     host.interception.faults.release(number)
 
 
 def remove(host: NodeHost, number: int) -> None:
-    """Requests do not meet the fault any more; those that it holds go on."""
+    """Stops matching and serves the held requests."""
     host.interception.faults.remove(number)

@@ -1,11 +1,5 @@
-"""A fault as a document: the words in which YAML, HTTP and Python write the same fault, and the one place that checks them.
-
-    {"api": "EndTxn", "txn": "orders-*", "nth": 3, "error": "REQUEST_TIMED_OUT", "after": "apply"}
-
-A document is what JSON can express. Its keys are those of `Faults.on`, one action with its value, and the options of that action.
-`rewrite` is no action of a document, because a function is no JSON value.
-
-Limits: DOCUMENT_BYTES_MAX and FAULTS_MAX; a YAML file has no anchors, aliases and tags, so it cannot grow while it is read.
+"""Faults as documents: the vocabulary shared by YAML, HTTP and Python, and its validation. Keys are those of `Faults.on`, one action and its options:
+{"api": "EndTxn", "txn": "orders-*", "nth": 3, "error": "REQUEST_TIMED_OUT", "after": "apply"}. A function of `rewrite` has no JSON form.
 """
 
 from __future__ import annotations
@@ -27,17 +21,11 @@ SELECTION: Final = ("client", "txn", "topic", "group", "partition", "nth", "time
 
 @dataclass(frozen=True)
 class Action:
-    """What a test writes for an action.
+    """An action as a test writes it."""
 
-    Attributes:
-        sets: the field of Rule that its value sets; None: its value is `true`.
-        default: what the value `true` means; None: the action needs a value.
-        options: further words, and the fields that they set.
-    """
-
-    sets: str | None = None
-    default: object = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    sets: str | None = None  # field of Rule that the value sets; None: the value is `true`
+    default: object = None  # meaning of `true`; None: a value is required
+    options: Mapping[str, str] = field(default_factory=dict)  # keyword → field of Rule
 
 
 ACTIONS: Final[dict[str, Action]] = {
@@ -56,7 +44,7 @@ KEYS: Final = ("api", *SELECTION, "broker", "strict", *ACTIONS, *_OPTIONS)
 
 @dataclass(frozen=True)
 class CheckedFault:
-    """A checked fault that is not installed yet."""
+    """A valid fault that is not installed yet."""
 
     rule: Rule
     broker: int | None
@@ -64,18 +52,14 @@ class CheckedFault:
 
 
 def selected(api: str, *, strict: bool = True, **filters: Any) -> Rule:
-    """The rule that selects requests, without an action yet. Raises KitError."""
+    """The matcher of a fault, without an action. Raises KitError."""
     if not isinstance(strict, bool):
         raise KitError(f"strict={strict!r}: write true or false")
     return Rule(api, **filters, action="drop").check()
 
 
 def with_action(rule: Rule, name: str, value: object, options: Mapping[str, object]) -> Rule:
-    """The rule with its action. Raises KitError.
-
-    Args:
-        name, value, options: a key of ACTIONS, what is written for it, and its options.
-    """
+    """`name` is a key of ACTIONS. Raises KitError."""
     if name not in ACTIONS:
         raise KitError(unknown("action", name, ACTIONS))
     action = ACTIONS[name]
@@ -104,7 +88,7 @@ _EXAMPLES: Final = {
 
 
 def wanted(document: object) -> list[CheckedFault]:
-    """The faults of a document: of one fault, of a list of faults, or of {"faults": [...]}. Raises KitError; then none is usable."""
+    """Parses one fault, a list, or {"faults": [...]}. Raises KitError."""
     if isinstance(document, Mapping) and "faults" in document:
         extra = [each for each in document if each != "faults"]
         if extra:
@@ -160,7 +144,7 @@ def _wanted(document: Mapping[Any, object]) -> CheckedFault:
 
 
 def written(rule: Rule, broker: int | None, strict: bool) -> dict[str, Any]:
-    """The document of a fault: what `wanted` would read, without defaults. A rewriting fault has `rewrite: true`."""
+    """Inverse of `wanted`, without defaults. A rewriting fault has `rewrite: true`."""
     given: dict[str, Any] = {"api": rule.api}
     given |= {key: getattr(rule, key) for key in SELECTION if getattr(rule, key) != getattr(_NOTHING, key)}
     given |= {} if broker is None else {"broker": broker}
@@ -185,7 +169,7 @@ def _shown(value: object) -> str:
 
 
 def parse_json(text: bytes) -> object:
-    """Reads JSON. Raises KitError: it is no JSON in UTF-8, a key is there twice, or it is too large or too deep."""
+    """Raises KitError: no JSON in UTF-8, duplicate keys, or a document that is too large or too deep."""
     _check_size(text)
     try:
         return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
@@ -214,7 +198,7 @@ def _no_constant(text: str) -> None:
 
 
 def read(path: str | Path) -> list[CheckedFault]:
-    """The faults of a file: JSON if its name ends with .json, else YAML. Raises KitError, which begins with the path."""
+    """JSON if the name ends with .json, else YAML. Raises KitError, which begins with the path."""
     try:
         with Path(path).open("rb") as file:
             text = file.read(DOCUMENT_BYTES_MAX + 1)
@@ -248,7 +232,7 @@ def _parse_yaml(text: bytes) -> object:
 
 
 def _check_events(yaml: Any, text: bytes) -> None:
-    """Raises KitError for what a document of faults does not need: anchors, tags, deep nesting."""
+    """Raises KitError for anchors, aliases, tags and deep nesting: a document must not grow while it is parsed."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
@@ -262,7 +246,7 @@ def _check_events(yaml: Any, text: bytes) -> None:
 
 
 def _check_keys(yaml: Any, node: Any) -> None:
-    """Raises KitError for a key that is there twice, which PyYAML would accept."""
+    """Raises KitError for a duplicate key, which PyYAML would accept."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:

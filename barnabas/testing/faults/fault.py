@@ -1,4 +1,4 @@
-"""Fault: one fault that a test has written: what happens to its requests, and which it has met."""
+"""Fault: the handle of one fault: its action and the requests that it hit."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ Place = Literal["received", "applied", "replicated", "half_answered"]
 
 
 class _Owner(Protocol):
-    """The faults of a cluster, as one of them uses it."""
-
     def acts(self, fault: Fault) -> None: ...
 
     def install(self, fault: Fault) -> None: ...
@@ -37,14 +35,14 @@ class _Owner(Protocol):
 
 
 class FaultAio:
-    """The method of a fault that waits, as a coroutine for asyncio and trio."""
+    """The coroutine of a fault, for asyncio and trio."""
 
     def __init__(self, fault: Fault) -> None:
         self._fault = fault
 
     @coroutine
     async def wait(self, hits: int = 1, timeout: float = WAIT_S) -> Fault:
-        """Returns when it has met `hits` requests. Raises KitTimeout after `timeout` seconds."""
+        """Returns after `hits` hits. Raises KitTimeout after `timeout` seconds."""
         fault = self._fault
         checked_number("wait: hits", hits)
         timeout = checked_seconds("wait: timeout", timeout, zero=True)
@@ -59,10 +57,7 @@ class FaultAio:
 
 
 class Fault(NearestNames):
-    """One fault. Attributes may be read at any time, from any thread.
-
-    Every call blocks for about a millisecond; `wait` blocks until its hits are there, so a coroutine uses `aio.wait`.
-    """
+    """One fault. Attributes are thread-safe. Calls block for about a millisecond, `wait` until its hits: coroutines use `aio.wait`."""
 
     def __init__(self, faults: _Owner, rule: Rule, broker: int | None, strict: bool) -> None:
         self.rule = rule
@@ -83,59 +78,46 @@ class Fault(NearestNames):
     # -- what happens
 
     def error(self, name: str, *, after: Literal["apply"] | None = None) -> Fault:
-        """The answer has this error code for everything in the request.
+        """Responds with this error code for everything in the request.
 
-        Args:
-            name: as in Kafka, for example "NOT_LEADER_OR_FOLLOWER".
-            after: "apply": the request takes effect first, so the answer is wrong.
+        `name` is Kafka's, for example "NOT_LEADER_OR_FOLLOWER". `after="apply"`: the request takes effect first, so the response is wrong.
         """
         return self._install("error", name, after=after)
 
     def disconnect(self, at: Place = "received") -> Fault:
-        """The connection closes instead of an answer.
+        """Closes the connection instead of responding.
 
-        Args:
-            at: "received": the request has no effect. "applied": it has its effect on this broker. "replicated": its answer was ready.
-                "half_answered": the client receives the first half of the answer.
+        `at`: "received": no effect. "applied": effect on this broker. "replicated": the response was ready. "half_answered": half of it is
+        sent.
         """
         return self._install("disconnect", at)
 
     def delay(self, seconds: float, *, jitter: float = 0.0) -> Fault:
-        """The request takes effect later, as do the later ones of its connection; none if the connection has closed by then.
-
-        Args:
-            jitter: the longest time in seconds that is added at random.
-        """
+        """Delays the request and the later ones of its connection; no effect if the connection closes meanwhile. `jitter`: maximum random addition in seconds."""
         return self._install("delay", seconds, jitter=jitter)
 
     def hold(self) -> Fault:
-        """The request takes effect when `release` is called; none if its connection has closed by then."""
+        """Holds the request until `release`; no effect if its connection closes meanwhile."""
         return self._install("hold")
 
     def drop(self) -> Fault:
-        """The request has no effect and gets no answer."""
+        """No effect and no response."""
         return self._install("drop")
 
     def duplicate(self) -> Fault:
-        """The request takes effect twice; the client gets the first answer.
-
-        An InitProducerId that takes effect twice gives the client an epoch that is already fenced.
-        """
+        """Applies the request twice; the client gets the first response. A duplicate InitProducerId thus returns an epoch that is already fenced."""
         return self._install("duplicate")
 
     def late(self, *, until: str) -> Fault:
-        """The connection closes; the request takes effect after the same broker's next answer to a request of the API `until`."""
+        """Closes the connection; the request takes effect after the broker's next response to a request of the API `until`."""
         return self._install("late", until)
 
     def throttle(self, milliseconds: int) -> Fault:
-        """The answer has this throttle_time_ms, and the broker does not serve the connection for that time."""
+        """Sets throttle_time_ms in the response and mutes the connection for that time."""
         return self._install("throttle", milliseconds)
 
     def rewrite(self, function: Callable[[Any, Any], Any]) -> Fault:
-        """The answer is what `function(request, response)` returns; it runs in the broker's thread.
-
-        If it raises, or returns something else than a response of this API, the connection closes, and `verify` reports it.
-        """
+        """Responds with `function(request, response)`, called in the broker's thread. If it raises or returns another type, the connection closes and `verify` fails."""
         self._begin()
         self._faults.check_rewrite()
         if not callable(function):
@@ -170,50 +152,49 @@ class Fault(NearestNames):
 
     @property
     def hits(self) -> int:
-        """How many requests it has met; none is missing whose answer a client has."""
+        """Number of hits, including every request whose response a client has."""
         self._faults.settle()
         return self.counted
 
     @property
     def counted(self) -> int:
-        """For the kit: how many of them have been reported."""
+        """For the kit: hits that were reported."""
         with self._lock:
             return self._hits
 
     @property
     def aio(self) -> FaultAio:
-        """The methods that wait, as coroutines."""
         return FaultAio(self)
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """The requests that it has met, the first 1,000: broker, api, version, client, peer, txn, group, topic, partition."""
+        """The first 1,000 hits: broker, api, version, client, peer, txn, group, topic, partition."""
         self._faults.settle()
         with self._lock:
             return list(self._requests)
 
     @property
     def used_up(self) -> bool:
-        """Whether it has met as many requests as it may."""
+        """Whether `times` is reached."""
         return self.is_used_up(self.counted)
 
     def is_used_up(self, hits: int) -> bool:
-        """For the kit: whether that many hits are all that it may have."""
+        """For the kit: whether `hits` reaches `times`."""
         return self.rule.times is not None and hits >= self.rule.times
 
     _called = "fault"
     wait = blocking(FaultAio.wait, waits_for_application=True)
 
     def release(self) -> None:
-        """The requests that it holds go on."""
+        """Serves the held requests."""
         self._faults.tell("release_fault", self)
 
     def remove(self) -> None:
-        """Requests do not meet it any more; those that it holds go on."""
+        """Removes the fault and serves the held requests."""
         self._faults.tell("remove_fault", self)
 
     def to_json(self, *, requests: bool = False) -> dict[str, Any]:
-        """For the kit: what it is and what it has met, as JSON value; with `requests` also the requests."""
+        """For the kit: state as JSON value, optionally with the requests."""
         with self._lock:
             told = {
                 "id": self.number,
@@ -224,7 +205,7 @@ class Fault(NearestNames):
             return {**told, "requests": list(self._requests)} if requests else told
 
     def note(self, met: dict[str, Any]) -> None:
-        """For the kit: it has met a request."""
+        """For the kit: records a hit."""
         with self._lock:
             self._hits += 1
             if len(self._requests) < REQUESTS_KEPT:

@@ -1,15 +1,4 @@
-"""Faults: the faults of one cluster, as a test writes them and as its brokers report their hits.
-
-    fault = kafka.faults.on("EndTxn", txn="orders-*").error("REQUEST_TIMED_OUT", after="apply")
-    run_my_application()
-    assert fault.hits == 1
-
-A fault hits one request unless `times` says otherwise. The brokers count `nth` each for itself, also over a restart; `times` holds for
-all of them together, except for requests that reach several brokers at the same moment. Requests between brokers and of the kit itself
-meet no fault. Chance follows the seed of the cluster: the first fault after the start or after `clear` has the first stream, and so on.
-
-A paused broker can take no command: it gets those that it has missed when it is resumed.
-"""
+"""Faults: the faults of one cluster, as a test writes them and as its brokers report their hits."""
 
 from __future__ import annotations
 
@@ -32,8 +21,6 @@ if TYPE_CHECKING:
 
 
 class _Cluster(Protocol):
-    """What faults need from the handle of their cluster."""
-
     @property
     def seed(self) -> str: ...
 
@@ -45,7 +32,12 @@ class _Cluster(Protocol):
 
 
 class Faults(NearestNames, Extension):
-    """The faults of one cluster."""
+    """The faults of one cluster: `fault = kafka.faults.on("EndTxn", txn="orders-*").error("REQUEST_TIMED_OUT", after="apply")`.
+
+    A fault hits one request unless `times` says otherwise. Each broker counts `nth` itself, also across restarts; `times` is shared, except
+    for simultaneous requests at several brokers. Inter-broker requests and those of the kit never match. Random choices follow the
+    cluster's seed: the first fault after the start or `clear` has the first stream. A paused broker gets missed commands when it resumes.
+    """
 
     def __init__(self, cluster: _Cluster) -> None:
         self._cluster = cluster
@@ -72,20 +64,19 @@ class Faults(NearestNames, Extension):
         probability: float = 1.0,
         strict: bool = True,
     ) -> Fault:
-        """Selects requests; the method that is called on the result says what happens to them.
+        """Selects requests; a method of the result says what happens to them.
 
         Args:
-            api: name of the API, for example "Produce"; "*" for every one.
-            client, txn, topic, group: patterns with `*` and `?` for the client id, the transactional id, the topic and the group.
-            partition: a partition that the request names.
-            broker: the only broker with the fault; None: all.
-            nth: the first request that is hit, of those that match on a broker.
-            times: how many are hit; None: all from then on.
-            probability: that such a request is hit.
-            strict: `verify` reports the fault if it has hit nothing.
+            api: for example "Produce"; "*" for every API.
+            client, txn, topic, group: patterns with `*` and `?`.
+            partition: a partition in the request.
+            broker: None: all brokers.
+            nth: the first match that is hit, counted on each broker.
+            times: number of hits; None: no limit.
+            probability: of each hit.
+            strict: `verify` reports the fault if it hit nothing.
 
-        Raises:
-            KitError: no request can match; the text has the nearest right word.
+        Raises KitError if no request can match, with the nearest valid word.
         """
         core = self._cluster.core()
         filters = {"client": client, "txn": txn, "group": group, "topic": topic, "partition": partition}
@@ -97,11 +88,7 @@ class Faults(NearestNames, Extension):
         return fault
 
     def load(self, path: str | Path) -> list[Fault]:
-        """Installs the faults of a YAML file, or of a .json file; docs/testing/faults.md has its keys.
-
-        Raises:
-            KitError: the file cannot be read, or a fault in it is wrong; then none of them is installed.
-        """
+        """Installs the faults of a YAML or .json file; docs/testing/faults.md has the keys. Raises KitError; then none is installed."""
         self._cluster.core()
         if not isinstance(path, (str, Path)):
             raise KitError(f"load({path!r}): write the path of a file of faults")
@@ -114,13 +101,13 @@ class Faults(NearestNames, Extension):
             raise KitError(f"{path}: {error}") from None
 
     def clear(self) -> None:
-        """Removes every fault. Requests that they hold go on."""
+        """Removes every fault and serves held requests."""
         if self._faults or self._without_action or self._streams:
             self._cluster.core()
             self._cluster.wait(self.cleared())
 
     def verify(self) -> None:
-        """Raises KitError if a strict fault has hit no request, a fault has no action, or the function of a `rewrite` has failed."""
+        """Raises KitError if a strict fault hit nothing, a fault has no action, or a `rewrite` function failed."""
         self._check_actions()
         self.settle()
         self._judge()
@@ -147,11 +134,11 @@ class Faults(NearestNames, Extension):
 
     @property
     def leaves_traces(self) -> bool:
-        """As of Extension: a request that a fault holds, for example, may still be there."""
+        """A held request, for example, may remain."""
         return self._next > 1
 
     async def add(self, wanted: list[CheckedFault]) -> list[Fault]:
-        """Brings the faults of a document to their brokers. Raises KitError; then none of them is installed."""
+        """Installs all faults of a document or, with KitError, none."""
         core = self._cluster.core()
         for each in wanted:
             if each.broker is not None:
@@ -176,7 +163,7 @@ class Faults(NearestNames, Extension):
             await self._to_broker(each, "install_fault", _installation(fault, each))
 
     async def cleared(self) -> int:
-        """What `clear` does; returns how many there were."""
+        """Returns how many faults there were."""
         found = list(self._faults.values())
         for fault in found:
             await self.told("remove_fault", fault)
@@ -185,40 +172,38 @@ class Faults(NearestNames, Extension):
         return len(found)
 
     async def told(self, command: str, fault: Fault) -> None:
-        """Sends a command about a fault to its brokers."""
+        """Sends a command to the brokers of a fault."""
         for each in self._targets(fault):
             await self._to_broker(each, command, {"number": fault.number})
         if command == "remove_fault":
             self._faults.pop(fault.number, None)
 
     async def verified(self) -> None:
-        """What `verify` does."""
         self._check_actions()
         await self.settled()
         self._judge()
 
     def all(self) -> list[Fault]:
-        """The installed faults, the oldest first."""
+        """Oldest first."""
         return list(self._faults.values())
 
     def get(self, number: int) -> Fault | None:
-        """The fault with this number, if it is installed."""
         return self._faults.get(number)
 
     # -- for one fault
 
     def install(self, fault: Fault) -> None:
-        """Brings a fault to its brokers and numbers it."""
+        """Numbers a fault and sends it to its brokers."""
         self._cluster.core()  # raises in a forked child
         self._cluster.wait(self._installed(fault))
 
     def acts(self, fault: Fault) -> None:
-        """A fault has got its action, or a wrong one was refused."""
+        """The fault has an action, or a wrong one was refused."""
         if fault in self._without_action:
             self._without_action.remove(fault)
 
     def tell(self, command: str, fault: Fault) -> None:
-        """Sends a command about a fault to its brokers."""
+        """Sends a command to the brokers of a fault."""
         self._cluster.core()
         self._cluster.wait(self.told(command, fault))
 
@@ -235,7 +220,7 @@ class Faults(NearestNames, Extension):
             self._missed.setdefault(broker_id, []).append((command, dict(arguments)))
 
     async def on_started(self, broker_id: int) -> None:
-        """A broker has started: it gets the faults that are not used up."""
+        """A restarted broker gets the faults with hits left."""
         self._missed.pop(broker_id, None)
         backend = self._cluster.backend("faults")
         for fault in list(self._faults.values()):
@@ -243,18 +228,17 @@ class Faults(NearestNames, Extension):
                 await backend.command(broker_id, "install_fault", _installation(fault, broker_id))
 
     async def on_resumed(self, broker_id: int) -> None:
-        """A broker continues after a pause: it gets the commands that it has missed."""
+        """Sends the missed commands."""
         backend = self._cluster.backend("faults")
         for command, arguments in self._missed.pop(broker_id, []):
             await backend.command(broker_id, command, arguments)
 
     def on_event(self, broker_id: int, name: str, value: Any) -> None:
-        """As of Extension."""
         if name == "fault":
             self.on_hit(broker_id, value)
 
     def on_hit(self, broker_id: int, met: dict[str, Any]) -> None:
-        """A broker reports a request that has matched a fault, in the kit's thread. After the last hit every broker ends the fault."""
+        """In the kit's thread. The last hit ends the fault on every broker."""
         fault = self._faults.get(met.pop("number"))
         if fault is None:
             return
@@ -268,11 +252,11 @@ class Faults(NearestNames, Extension):
             task.add_done_callback(self._endings.discard)
 
     def settle(self) -> None:
-        """Returns when every request that has met a fault is counted. A cluster that has ended meets no more."""
+        """Returns when every hit is counted."""
         settle(self._cluster.wait, self.settled())
 
     async def settled(self) -> None:
-        """What `settle` does, as a coroutine of the kit's thread; also, faults that are used up have ended everywhere."""
+        """Also, exhausted faults have ended on every broker."""
         backend = self._cluster.core().backend
         for each in backend.broker_ids:
             await backend.settle(each)
@@ -285,7 +269,7 @@ class Faults(NearestNames, Extension):
 
 
 def _installation(fault: Fault, broker_id: int) -> dict[str, Any]:
-    """Arguments of the command that installs a fault. A function is not a JSON value, so it is left out if there is none."""
+    """A missing function is left out: functions are no JSON values."""
     left = None if fault.rule.times is None else fault.rule.times - fault.counted
     return {
         "number": fault.number,

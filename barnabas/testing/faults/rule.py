@@ -1,13 +1,4 @@
-"""Rule: one fault on the wire, as data. Checks it where it is written, and decides which requests it hits.
-
-A rule passes a pipe as JSON.
-
-The order of the tests for a request: API, client id, what the request names (transactional id, group, topic, partition), then the
-count (`nth`), then the probability. A request counts once it matches everything before the count.
-
-Chance follows a seed: what a rule draws for a request depends on its stream and on the request's number alone, so a restarted broker
-draws as if it had never ended.
-"""
+"""Rule: one fault as data: validation, and matching of requests."""
 
 from __future__ import annotations
 
@@ -53,12 +44,10 @@ WORDS: Final = {
 
 
 def apis() -> dict[str, registry.Api]:
-    """The APIs of the client listener, by name."""
     return {api.name: api for api in registry.API.values() if "broker" in api.listeners}
 
 
 def _kind(owner: type[Any], name: str) -> str | None:
-    """The filter that a field answers."""
     if name in _COORDINATOR_KEYS and owner.__name__ == "FindCoordinatorRequest":
         return "key"
     if name == _TOPIC_ID or (name == "name" and "Topic" in owner.__name__ and "Config" not in owner.__name__):
@@ -77,7 +66,7 @@ def _declared(cls: type[Any]) -> Iterator[tuple[type[Any], str]]:
 
 @cache
 def filters_of(api_name: str) -> frozenset[str]:
-    """The filters that requests of this API can match: of "txn", "group", "topic", "partition"."""
+    """Of "txn", "group", "topic", "partition"."""
     kinds = {_kind(owner, name) for owner, name in _declared(apis()[api_name].request)}
     if "key" in kinds:
         kinds |= set(_KIND_OF_KEY.values())
@@ -85,11 +74,7 @@ def filters_of(api_name: str) -> frozenset[str]:
 
 
 def subjects(request: Any, topic_name: Callable[[bytes], str | None]) -> dict[str, set[Any]]:
-    """What a request names, by filter; the first SUBJECTS_MAX names.
-
-    Args:
-        topic_name: returns the name of a topic id, None if it is unknown.
-    """
+    """Names in a request by filter, the first SUBJECTS_MAX. `topic_name` maps a topic id to its name, or None."""
     found: dict[str, set[Any]] = {kind: set() for kind in _FIELDS}
     for owner, name, value in islice(leaves(request), SUBJECTS_MAX):
         kind = _kind(owner, name)
@@ -103,7 +88,7 @@ def subjects(request: Any, topic_name: Callable[[bytes], str | None]) -> dict[st
 
 
 def leaves(message: Any) -> Iterator[tuple[type[Any], str, Any]]:
-    """The fields of a message and of its parts that are no messages themselves: owner, name, value; of a list, each element."""
+    """Leaf fields of a message: owner, name, value; list elements one by one."""
     for each in message.FIELDS:
         value = getattr(message, each.name)
         for part in value if isinstance(value, list) else (value,):
@@ -115,46 +100,29 @@ def leaves(message: Any) -> Iterator[tuple[type[Any], str, Any]]:
 
 @dataclass(frozen=True)
 class Rule:
-    """One fault.
+    """One fault; sent to brokers as JSON. Matching order: API, client id, names in the request, `nth`, `probability`."""
 
-    Attributes:
-        api: name of the API, or "*" for every one.
-        client, txn, group, topic: patterns with `*` and `?`; None matches everything.
-        partition: a partition that the request names.
-        nth: the first matching request that it hits, from 1; each broker counts its own.
-        times: how many it hits; None: all.
-        probability: of each hit.
-        action: one of ACTIONS.
-        error: name of the error code.
-        after: the effect of the request takes place before its answer is replaced.
-        at: where a connection is cut, one of PLACES.
-        seconds, jitter_s: of a delay; `jitter_s` is the most that is added.
-        throttle_ms: as in the answer; the connection is not served for as long.
-        until: API whose next request is answered before the late one takes effect.
-        stream: text from which its random numbers follow: of the seed, the test and the fault.
-    """
-
-    api: str
-    client: str | None = None
+    api: str  # "*": every one
+    client: str | None = None  # pattern with `*` and `?`, as those below; None: everything
     txn: str | None = None
     group: str | None = None
     topic: str | None = None
     partition: int | None = None
-    nth: int = 1
-    times: int | None = 1
+    nth: int = 1  # first match that is hit, from 1, on each broker
+    times: int | None = 1  # hits; None: no limit
     probability: float = 1.0
     action: str = "error"
-    error: str = ""
-    after: bool = False
-    at: str = "received"
+    error: str = ""  # Kafka's name
+    after: bool = False  # the effect precedes the error response
+    at: str = "received"  # one of PLACES
     seconds: float = 0.0
-    jitter_s: float = 0.0
+    jitter_s: float = 0.0  # maximum random addition
     throttle_ms: int = 0
-    until: str = ""
-    stream: str = ""
+    until: str = ""  # late requests take effect after the next response of this API
+    stream: str = ""  # seeds the random numbers
 
     def check(self) -> Rule:
-        """Returns the rule. Raises KitError if it can never have its effect; the text has the nearest right word."""
+        """Raises KitError, with the nearest valid word, if the rule can never have an effect."""
         self._check_types()
         known = apis()
         if self.api != "*" and self.api not in known:
@@ -214,26 +182,16 @@ class Rule:
         return any(each.name == "throttle_time_ms" for each in apis()[self.api].response.FIELDS)
 
     def drawn(self, number: int, purpose: str) -> float:
-        """A random number, 0 to below 1, for a request: the same for the same stream.
-
-        Args:
-            number: of the matching request on its broker, from 1.
-            purpose: tells several draws for one request apart.
-        """
+        """A random number in [0, 1) from the stream, the match's number on its broker and the purpose alone: restarts do not change it."""
         digest = blake2b(f"{self.stream}/{purpose}/{number}".encode(), digest_size=8).digest()
         return (int.from_bytes(digest, "big") >> 11) / 2**53
 
     @property
     def selects_by_content(self) -> bool:
-        """Whether it must look into the request."""
         return any(getattr(self, name) is not None for name in _FIELDS)
 
     def matches(self, api: str, client: str | None, named: Mapping[str, set[Any]]) -> bool:
-        """Whether a request matches, before `nth`, `times` and `probability`.
-
-        Args:
-            named: what `subjects` returns; only read if the rule has such a filter.
-        """
+        """Before `nth`, `times` and `probability`. `named`: from `subjects`, only read with such a filter."""
         if self.api not in ("*", api) or not _like(self.client, client or ""):
             return False
         for name in ("txn", "group", "topic"):
@@ -243,7 +201,6 @@ class Rule:
         return self.partition is None or self.partition in named["partition"]
 
     def to_json(self) -> dict[str, Any]:
-        """The rule as JSON value."""
         return asdict(self)
 
 

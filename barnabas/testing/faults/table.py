@@ -1,8 +1,4 @@
-"""FaultTable: the faults that are installed on one broker, and what they do to requests.
-
-A fault acts before or after a handler. Before it: the handler runs later, twice, or never. After it: the effect has taken
-place, and the answer is replaced, cut, or never sent.
-"""
+"""FaultTable: the installed faults of one broker. Before the handler a fault delays, repeats or skips it; after it, the fault replaces, cuts or drops the response."""
 
 from __future__ import annotations
 
@@ -32,13 +28,11 @@ Rewrite = Callable[[Any, Any], Any]  # (request, response) → response
 
 
 def is_internal(call: Call[Any]) -> bool:
-    """Whether a request comes from a broker of the cluster or from the kit itself, by the listener that received it."""
+    """By the listener: from a broker of the cluster or the kit."""
     return call.connection.listener_name == INTERNAL_LISTENER
 
 
 class _Installed:
-    """One fault on this broker."""
-
     def __init__(self, number: int, rule: Rule, rewrite: Rewrite | None, matched: int) -> None:
         self.number = number
         self.rule = rule
@@ -50,17 +44,15 @@ class _Installed:
 
     @property
     def halves(self) -> bool:
-        """Whether it cuts answers in half."""
         return self.rule.action == "disconnect" and self.rule.at == "half_answered"
 
 
 class FaultTable:
-    """See the module.
+    """Interceptor of the client listener.
 
     Args:
-        router: of the listener for clients.
-        hit: called with the number and the rule of a fault, what it has met, a JSON value, and the request: "matched" says how many
-            requests have matched it on this broker; the other keys describe the request if it was hit.
+        hit: called with the number and rule of a fault, a JSON value and the request. "matched" counts the matches on this broker; further keys
+            describe the request if it was hit.
         changed: called when `active` may have changed.
     """
 
@@ -83,16 +75,12 @@ class FaultTable:
     # -- the table
 
     def install(self, number: int, rule: Rule, rewrite: Rewrite | None = None, matched: int = 0) -> None:
-        """Adds a fault; requests from now on meet it.
-
-        Args:
-            matched: how many requests have matched it on this broker before a restart.
-        """
+        """`matched`: matches on this broker before a restart."""
         fault = self._faults[number] = _Installed(number, rule, rewrite, matched)
         self._on_change(fault)
 
     def remove(self, number: int) -> None:
-        """Removes a fault. Requests that it holds go on; late requests take effect now."""
+        """Serves the held requests; late requests take effect now."""
         fault = self._faults.pop(number, None)
         if fault is not None:
             self._release(fault)
@@ -106,13 +94,13 @@ class FaultTable:
         self._changed()
 
     def end(self, number: int) -> None:
-        """Requests do not meet the fault any more; it still holds those that it has met."""
+        """Stops matching; held requests stay held."""
         fault = self._faults.get(number)
         if fault is not None:
             fault.ended = True
 
     def release(self, number: int) -> None:
-        """Lets the requests go on that a fault holds; it holds later ones again."""
+        """Serves the held requests; later hits are held again."""
         fault = self._faults.get(number)
         if fault is not None:
             self._release(fault)
@@ -130,7 +118,7 @@ class FaultTable:
         return bool(self._faults or self._muted)
 
     def meet(self, serve: Serve, route: Route, call: Call[Any]) -> Any:
-        """Interceptor: the first fault that meets a client's request acts."""
+        """The first fault that hits a client's request acts."""
         if is_internal(call):
             return serve(route, call)
         wait_ms = self._muted_ms(call)
@@ -173,7 +161,7 @@ class FaultTable:
         }
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic, as far as the broker knows it."""
+        """None if the broker does not know it."""
         return self._node.current_image.image.topic_name(topic_id)
 
     # -- actions
@@ -236,7 +224,7 @@ class FaultTable:
         self.halved.pop(number, None)
 
     def cut_frame(self, response: Any, parts: list[Buffer]) -> list[Buffer]:
-        """The frame of a response, or the first half of it if a fault cuts it; the connection then closes."""
+        """Half of the frame if a fault cuts it; the connection then closes."""
         found = self.halved.pop(id(response), None)
         if found is None:
             return parts
@@ -280,7 +268,7 @@ class FaultTable:
     def _later(
         self, serve: Serve, route: Route, call: Call[Any], wait: Callable[[Callable[[], None]], Any]
     ) -> Pending[Any]:
-        """The request is served when `wait` calls back; later requests of the connection wait, too."""
+        """Serves the request when `wait` calls back; later requests of the connection wait, too."""
         kept = _kept(call)
         outer: Pending[Any] = Pending(blocks=True)
 
@@ -303,7 +291,7 @@ class FaultTable:
         return any(each.held and each.rule.until == name for each in self._faults.values())
 
     def _then_late(self, name: str, response: Any) -> Any:
-        """Late requests that wait for an answer of this API take effect after it."""
+        """Applies late requests after the response of this API."""
 
         def then(answer: Any) -> Any:
             for fault in self._faults.values():
@@ -315,8 +303,6 @@ class FaultTable:
 
 
 class _HalvingRoute(Route):
-    """A route whose answers may be cut."""
-
     __slots__ = ("table",)
 
     def __init__(self, table: FaultTable, api: registry.Api, version: int, handler: Handler, refuse: Refuse) -> None:
@@ -333,13 +319,12 @@ class _HalvingRoute(Route):
 
 
 def _kept(call: Call[Any]) -> Call[Any]:
-    """The same call with a request of its own: views in the first one are valid only during the call."""
+    """Copies the request: views are valid only during the call."""
     request = decode(type(call.request), encode(call.request, call.version), call.version)
     return Call(request, call.version, call.api_key, call.client_id, call.connection, call.client_host)
 
 
 def _closed(call: Call[Any]) -> Pending[Any]:
-    """No answer: the connection closes."""
     call.connection.close("a fault")
     return Pending()
 
@@ -349,7 +334,7 @@ def _nothing(_: object) -> None:
 
 
 def mapped(response: Any, change: Callable[[Any], Any]) -> Any:
-    """What a handler returned, with its final answer passed through `change`, which may return a Pending instead."""
+    """Maps the final response of a handler; `change` may return a Pending."""
     if response.__class__ is GeneratorType:
         return _mapped_work(response, change)
     if isinstance(response, Computed):
@@ -369,7 +354,6 @@ def _mapped_work(work: Work, change: Callable[[Any], Any]) -> Work:
 
 
 def _follow(outer: Pending[Any], response: Any) -> None:
-    """Answers `outer` with what a handler returned, now or later."""
     if not isinstance(response, Pending):
         outer.resolve(response)
     elif response.resolved:
@@ -382,7 +366,6 @@ def _follow(outer: Pending[Any], response: Any) -> None:
 
 
 def _discard(response: Any) -> None:
-    """Runs a handler's result to its end and drops the answer."""
     while response.__class__ is GeneratorType:
         try:
             while True:

@@ -1,6 +1,5 @@
-"""The section "kafka" in pytest's report of a failed test: what each client did last, what is still open, and what holds readers back.
-
-Brokers that do not answer within ASKED_S are named and left out: a report never hangs and never fails.
+"""The section "kafka" of a failed test's report: last requests of each client, open transactions and blocked readers. Brokers that do not respond
+within ASKED_S are named and left out: a report never hangs and never fails.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""History: what the brokers of one cluster acknowledged and delivered; `kafka.history` in a test.
-
-    history = kafka.history                     # from here on everything is recorded
-    run_my_application()
-    assert history.of(Produced, topic="orders")
-
-Recording begins when `kafka.history` is used first; the fixture `kafka_history` does that before the test. The events stay here, so a
-broker that dies takes none with it. Memory is bounded: beyond EVENTS_MAX events, or about BYTES_MAX bytes, the oldest are forgotten,
-and `forgotten` counts them.
-"""
+"""History: what the brokers of one cluster acknowledged and delivered; `kafka.history` in a test."""
 
 from __future__ import annotations
 
@@ -47,8 +38,6 @@ T = TypeVar("T")
 
 
 class _Cluster(Protocol):
-    """What the history needs from the handle of its cluster."""
-
     def core(self) -> Core: ...
 
     def backend(self, what: str) -> Backend: ...
@@ -60,7 +49,7 @@ class _Cluster(Protocol):
 
 
 class Ring:
-    """The newest events, in the order of their arrival. Any thread may add."""
+    """The newest events in order of arrival. Thread-safe."""
 
     def __init__(self, events_max: int = EVENTS_MAX, bytes_max: int = BYTES_MAX) -> None:
         self.forgotten = 0
@@ -71,7 +60,7 @@ class Ring:
         self._events: deque[Mapping[str, Any]] = deque()
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Adds an event; forgets the oldest ones beyond the limits."""
+        """Drops the oldest events beyond the limits."""
         with self._lock:
             self._events.append(event)
             self._bytes += _size(event)
@@ -80,7 +69,6 @@ class Ring:
                 self.forgotten += 1
 
     def events(self) -> list[Mapping[str, Any]]:
-        """All of them."""
         with self._lock:
             return list(self._events)
 
@@ -110,8 +98,8 @@ class HistoryAio:
     async def check(self) -> list[Anomaly]:
         """Compares the events with what the brokers hold now, and returns the anomalies; an empty list: none was found.
 
-        Call it when the application has finished. An anomaly has the name that Jepsen uses, for example "lost-write", and the
-        events that are its evidence. "incomplete-history" says what could not be checked.
+        Call it when the application has finished. An anomaly has the name that Jepsen uses, for example "lost-write", and the events that
+        are its evidence. "incomplete-history" says what could not be checked.
         """
         from barnabas.testing.history.core.checker import check
 
@@ -125,9 +113,8 @@ class HistoryAio:
     async def assert_exactly_once(self, source: str, target: str, *, key: Key = _key) -> None:
         """Each committed record of one topic has exactly one committed record in the other one.
 
-        Args:
-            key: what a record and its output have in common; called with records (`topic`, `partition`, `offset`, `key`, `value`) of
-                both topics. Default: the record's key.
+        `key`: what a record and its output have in common; called with records (`topic`, `partition`, `offset`, `key`, `value`) of both
+        topics. Default: the record's key.
 
         Raises:
             AssertionError: records are missing, repeated or of unknown origin; the text tells what happened to them.
@@ -144,7 +131,10 @@ class HistoryAio:
 
 
 class History(Extension):
-    """The history of one cluster, from its first use on."""
+    """Events of one cluster from the first use of `kafka.history`; the fixture `kafka_history` uses it before the test.
+
+    Memory is bounded: beyond EVENTS_MAX events, or about BYTES_MAX bytes, the oldest are dropped and counted in `forgotten`.
+    """
 
     _called = "kafka.history"
 
@@ -169,8 +159,7 @@ class History(Extension):
     def of(self, kind: type[E], **wanted: object) -> list[E]:
         """The events of one class of `barnabas.testing.history.core.events` whose attributes have the given values.
 
-        Raises:
-            KitError: the class has no such attribute.
+        Raises KitError: the class has no such attribute.
         """
         unknown_one = next((each for each in wanted if each not in kind.__dataclass_fields__), None)
         if unknown_one is not None:

@@ -1,8 +1,4 @@
-"""The last requests of each client, as text: from what a recorder keeps of them.
-
-Most requests are described when somebody asks. The recorder describes a large one when it arrives, by `subject` and `outcome`, so that
-its ring need not keep it.
-"""
+"""Last requests of each client as text. Most are described on demand; the recorder describes large ones on arrival, so its ring need not keep them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""LogReader: reads what brokers hold, over the Kafka protocol: batches with their markers, steps of transactions, committed offsets.
-
-It reads as a consumer under read_uncommitted does, and keeps the headers of batches. Records are decoded in the two topics of the
-coordinators alone. It works on any Kafka whose topics the client may read.
-"""
+"""LogReader: reads batches, transaction steps and committed offsets over the Kafka protocol, as a read_uncommitted consumer of any Kafka."""
 
 from __future__ import annotations
 
@@ -54,7 +50,7 @@ class FetchedBatch(NamedTuple):
 
 
 class LogReader(Admin):
-    """An admin client that also reads logs."""
+    """An admin client that also reads logs; decodes records only in the coordinators' topics."""
 
     async def batches(self, tp: TopicPartition, start: int, end: int) -> AsyncIterator[FetchedBatch]:
         """The batches from one offset up to another, markers included. Raises KafkaError."""

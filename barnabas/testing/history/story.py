@@ -1,8 +1,4 @@
-"""The story of a transactional id: who bumped its epoch and why, what it wrote, how it ended, who was fenced. Pure.
-
-The coordinator's log knows when an epoch changed and what the transaction did, and not who asked. A history knows the clients. Where
-only the log is there, the story says what the log proves and no more.
-"""
+"""Timeline of a transactional id: epoch bumps and their causes, writes, endings, fencing. Pure. Without a history it shows only what the log proves."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`.kafkatrace` files: the history of one test, JSON lines, one event a line. docs/testing/trace-format.md describes them.
-
-The first line is the header. Then come the events, the steps of `__transaction_state` and the markers in the logs, each in its order. The last
-line is {"kind": "end"}: a file without it was cut off. A reader skips kinds that it does not know.
-"""
+"""`.kafkatrace` files: the history of one test as JSON lines; docs/testing/trace-format.md describes them."""
 
 from __future__ import annotations
 
@@ -91,11 +87,7 @@ def _line(value: Mapping[str, Any]) -> str:
 
 
 def read_trace(path: Path) -> KafkaTrace:
-    """Reads a file.
-
-    Raises:
-        KitError: it cannot be read, or is no trace of this format; the text says what it is and what would be right.
-    """
+    """Reads a file. Raises KitError: it cannot be read, or is no trace of this format; the text says what it is and what would be right."""
     try:
         with path.open(encoding="utf-8") as file:
             return _read(path, file)

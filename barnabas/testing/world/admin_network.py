@@ -1,7 +1,4 @@
-"""AdminNetwork: the network of the kit's own client: it does not connect to brokers that are cut off from the others.
-
-The test's process reaches every broker, but one that is cut off would let the client wait for a controller that it cannot reach.
-"""
+"""AdminNetwork: the kit's admin client avoids brokers that are cut off from the controller."""
 
 from __future__ import annotations
 

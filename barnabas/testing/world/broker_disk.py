@@ -1,12 +1,4 @@
-"""BrokerDisk and DiskFault: what a test writes about the disk of one broker.
-
-    kafka.disk(2).fail("fsync", errno.EIO, path="orders-0/*")
-    kafka.disk(2).kill("write", nth=3, done="half", path="orders-0/*").wait()
-    kafka.disk(2).full()
-
-Each call but `wait` takes about a millisecond, so a coroutine may use it. What the broker does with an error is what Kafka does: it takes the log
-directory offline, and stops if it has no other.
-"""
+"""BrokerDisk and DiskFault: disk faults of one broker."""
 
 from __future__ import annotations
 
@@ -109,8 +101,8 @@ class BrokerDisk(NearestNames):
     """The disk of one broker: all its log directories, or one of them.
 
     The calls are "write" (also the creation of a file or a folder, and a truncation), "fsync", "rename", "remove", "read", "open" and
-    "change", which is each of the first four. A `path` is a pattern of paths relative to the log directory, for example "orders-0/*";
-    "*" also means the metadata log.
+    "change", which is each of the first four. A `path` is a pattern of paths relative to the log directory, for example "orders-0/*"; "*"
+    also means the metadata log.
     """
 
     def __init__(self, world: Surroundings, broker_id: int, log_dir: int | None = None) -> None:
@@ -139,8 +131,7 @@ class BrokerDisk(NearestNames):
             path: see the class.
             strict: the test fails if no call has met it.
 
-        Raises:
-            KitError: an argument is wrong; the text has the nearest right word.
+        Raises KitError: an argument is wrong; the text has the nearest right word.
         """
         _check(call, path, nth, strict)
         if isinstance(errno, bool) or errno not in errnos.errorcode:
@@ -172,8 +163,7 @@ class BrokerDisk(NearestNames):
             path: see the class.
             strict: the test fails if the broker was not killed.
 
-        Raises:
-            KitError: an argument is wrong; the text has the nearest right word.
+        Raises KitError: an argument is wrong; the text has the nearest right word.
         """
         _check(call, path, nth, strict)
         if done not in PARTS_DONE:
@@ -215,11 +205,8 @@ class BrokerDisk(NearestNames):
     def flip_bit(self, topic: str, partition: int = 0, *, offset: int) -> None:
         """Flips a bit of a record on the disk, as a worn-out disk does.
 
-        Args:
-            offset: of the record; the bit is in the data of its batch, so the checksum of the batch becomes wrong.
-
-        Raises:
-            KitError: the broker is down, or has no such record.
+        `offset`: of the record; the bit is in the data of its batch, so the checksum of the batch becomes wrong. Raises KitError: the
+        broker is down, or has no such record.
         """
         arguments = {"topic": topic, "partition": partition, "offset": offset}
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:

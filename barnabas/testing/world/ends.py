@@ -1,8 +1,4 @@
-"""ExpectedEnd: the end of a broker that the test, and not the kit, brings about.
-
-with kafka.expect_end(2):
-    os.kill(kafka.broker(2).pid, signal.SIGKILL)
-"""
+"""An expected broker exit, caused by the test itself."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ class ExpectedEndAio:
 
 
 class ExpectedEnd(NearestNames):
-    """See the module. The end of a block `with` or `async with` waits for the end of the broker, unless the block has raised."""
+    """`with kafka.expect_end(2): ...` waits at its end for the broker's exit, unless the block has raised; also as `async with`."""
 
     def __init__(self, world: Surroundings, broker_id: int) -> None:
         backend = world.host.backend("expect_end")

@@ -1,10 +1,4 @@
-"""Group: what a test does to a consumer group, of the classic or of the consumer protocol (KIP-848).
-
-    kafka.group("billing").evict("worker-1")
-    kafka.group("billing").move(("orders", 0), to="worker-2")
-
-A member is named by its member id, its client id, or its group.instance.id, as far as that is the name of one member only.
-"""
+"""Group: actions on a consumer group, classic or KIP-848. A member is named by member id, client id or group.instance.id, if that is unique."""
 
 from __future__ import annotations
 
@@ -53,11 +47,7 @@ class GroupActionsAio:
     async def evict(self, member: str) -> None:
         """Removes a member, as an administrator does. The member learns it from its next heartbeat, and joins again as a new one.
 
-        Args:
-            member: member id, client id or group.instance.id.
-
-        Raises:
-            KitError: no member, or more than one, has this name.
+        `member`: member id, client id or group.instance.id. Raises KitError: no member, or more than one, has this name.
         """
         await evict(self._cluster.core(), self._name, member)
 

@@ -1,9 +1,5 @@
-"""Moves a partition of a group to another member: the part inside the coordinator's broker.
-
-In a classic group the leader's client assigns. Each SyncGroup of the leader is changed on its way until the move has ended: the
-partition goes to the chosen member, or to no member while another member still lists it as owned (a cooperative protocol). That member
-gives it back and joins again, and the next SyncGroup gives it away. In a group of KIP-848 the coordinator assigns: the move is written
-as its next target assignment, which the members approach by their heartbeats.
+"""Moves a group's partition to another member, inside the coordinator's broker. Classic: changes the leader's SyncGroup requests, with two rebalances in
+a cooperative protocol. KIP-848: writes the next target assignment.
 """
 
 from __future__ import annotations

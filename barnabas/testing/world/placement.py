@@ -1,7 +1,4 @@
-"""Moves the coordinator of a group or of a transactional id to another broker.
-
-Works on every Kafka, because it uses the Kafka protocol alone.
-"""
+"""Moves the coordinator of a group or transactional id, on any Kafka."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Surroundings: the links and disks of one cluster as a test has shaped them; brings them to the brokers.
-
-Each broker gets the whole state that concerns it with every change, so a paused broker that continues, or one that restarts, needs no
-history of changes. A broker that restarts has it before its first step.
-"""
+"""Surroundings: injected link and disk state of one cluster. Each change sends a broker its whole state, so resumed and restarted brokers need no history."""
 
 from __future__ import annotations
 
@@ -149,16 +145,13 @@ class Surroundings(Extension):
     # -- as an extension
 
     def before_start(self, broker_id: int) -> Commands:
-        """As of Extension."""
         return [*self._link_commands(broker_id), *self._disk_commands(broker_id)]
 
     async def on_resumed(self, broker_id: int) -> None:
-        """As of Extension."""
         for name, arguments in (*self._link_commands(broker_id), *self._disk_commands(broker_id)):
             await self.host.backend("links").command(broker_id, name, arguments)
 
     def on_event(self, broker_id: int, name: str, value: Any) -> None:
-        """As of Extension."""
         if name == "disk":
             for each in self.disks:
                 if each.id == value["id"]:
@@ -167,7 +160,6 @@ class Surroundings(Extension):
                     )
 
     def explain(self) -> str:
-        """As of Extension."""
         texts = []
         for each in self.links:
             if each.there.cut and each.back.cut:
@@ -275,7 +267,6 @@ class Surroundings(Extension):
         await self.host.backend("disks").settle(broker_id)
 
     async def verified(self) -> None:
-        """As of Extension."""
         for each in self.disks:
             await self.settled(each.broker)
         idle = [f"<{each}>" for each in self.disks if each.strict and not each.count]
@@ -297,7 +288,6 @@ class Surroundings(Extension):
     # -- all
 
     async def on_test_end(self) -> None:
-        """As of Extension."""
         await self.remove_links(list(self.links))
         await self.remove_disk_faults(list(self.disks))
         for each in self._ends:

@@ -1,7 +1,5 @@
-"""check: compares what brokers acknowledged and delivered with what they hold at the end. Pure.
-
-No check reports what may have another cause: what compaction, retention, a deletion or an administrator explains is no anomaly. What
-the checks could not see is an anomaly of its own, "incomplete-history": a check of half a history must not look like a check of all.
+"""Compares events with the final state. Pure. Effects of compaction, retention, deletions and administrators are no anomalies; what could not be
+checked is the anomaly "incomplete-history".
 """
 
 from __future__ import annotations

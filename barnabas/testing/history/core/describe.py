@@ -1,8 +1,4 @@
-"""Describes requests and their outcomes as events. Pure functions over messages.
-
-What is taken from a request is bounded: records of the first RECORDS_KEPT of a batch, BATCHES_KEPT batches of a delivery,
-PARTITIONS_KEPT partitions of any other list.
-"""
+"""Describes requests and their outcomes as events: pure functions over messages, with bounded output."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ READ_COMMITTED: Final = 1
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code; "" for none."""
+    """ "" for none."""
     if not code:
         return ""
     try:
@@ -37,7 +33,7 @@ def error_name(code: int) -> str:
 
 
 def text(data: bytes | None) -> str | None:
-    """Bytes for people: text if they are printable text, else hexadecimal; shortened. None stays None."""
+    """Printable text, else hexadecimal; shortened."""
     if data is None:
         return None
     head = data[: 4 * TEXT_CHARS_MAX]

@@ -256,11 +256,7 @@ _FIELDS: Final = {kind: {each.name: each for each in fields(cls)} for kind, cls 
 
 
 def event_of(value: Mapping[str, Any]) -> HistoryEvent:
-    """Reads an event from its JSON object. Fields that it does not know are left out.
-
-    Raises:
-        ValueError: it is no event; the text says why.
-    """
+    """Reads an event from its JSON object. Fields that it does not know are left out. Raises ValueError: it is no event; the text says why."""
     kind = value.get("kind")
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:

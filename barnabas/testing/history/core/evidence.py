@@ -1,4 +1,4 @@
-"""Evidence: the events of a history, sorted for the checks, and their words in the story of an anomaly."""
+"""Evidence: indexed events for the checks, and their wording in anomalies."""
 
 from __future__ import annotations
 
@@ -26,19 +26,12 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Anomaly:
-    """Something that Kafka promises not to happen.
+    """A violation of Kafka's guarantees."""
 
-    Attributes:
-        name: as Jepsen names it, for example "lost-write".
-        where: the partition, group or transactional id.
-        what: one sentence.
-        story: the evidence, one sentence each, in the order of time.
-    """
-
-    name: str
-    where: str
-    what: str
-    story: tuple[str, ...] = ()
+    name: str  # Jepsen's, for example "lost-write"
+    where: str  # partition, group or transactional id
+    what: str  # one sentence
+    story: tuple[str, ...] = ()  # evidence, one sentence each, in order of time
 
     def __str__(self) -> str:
         return "\n".join([f"{self.name} in {self.where}: {self.what}", *(f"  - {each}" for each in self.story)])
@@ -63,7 +56,7 @@ def offsets(first: int, last: int) -> str:
 
 
 class Evidence:
-    """The events of one history. Lists keep the order of the events."""
+    """Indexed events of one history, in their order."""
 
     def __init__(self, events: Sequence[HistoryEvent]) -> None:
         self.events = events
@@ -103,11 +96,7 @@ class Evidence:
         return sorted({*self.produced, *self.delivered})
 
     def unheard(self, event: HistoryEvent, before: HistoryEvent) -> str:
-        """Why the client may not have got the answer to a request, when a later event happened; "" if it has got it.
-
-        A fault is noted just before the effect of its request; a connection that ended before the client sent the next
-        request may have lost the answer.
-        """
+        """Why the client may have missed the response before a later event; "" if it received it."""
         start, end = self.places[id(event)], self.places[id(before)]
         met = [each for place, each in self._met.get((event.broker, event.connection), ()) if place < start]
         last = met[-1] if met else None

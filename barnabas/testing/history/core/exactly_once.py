@@ -1,4 +1,4 @@
-"""Compares committed inputs with committed outputs, and tells what happened to those that do not agree. Pure."""
+"""Compares committed inputs with committed outputs and explains differences. Pure."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def differences(
 ) -> str:
     """The text for records that have no output, or more than one, or outputs without input; "" if all agree.
 
-    Raises:
-        KitError: `key` fails for a record, or its value cannot be compared.
+    Raises KitError: `key` fails for a record, or its value cannot be compared.
     """
     wanted, found = _by_key(inputs, key), _by_key(outputs, key)
     missing = [each for name, records in wanted.items() for each in records[len(found.get(name, ())) :]]

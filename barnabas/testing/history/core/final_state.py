@@ -1,4 +1,4 @@
-"""FinalState: what brokers really hold after a test: logs, the steps of transactions, committed offsets. Plain values."""
+"""FinalState: logs, transaction steps and committed offsets after a test, as plain values."""
 
 from __future__ import annotations
 
@@ -122,16 +122,10 @@ class TransactionStep(NamedTuple):
 
 @dataclass(frozen=True)
 class FinalState:
-    """What brokers hold.
+    """Final state of the brokers."""
 
-    Attributes:
-        logs: by topic and partition.
-        steps: of all transactional ids, in the order of their log.
-        offsets: committed offsets by group, topic and partition; −1 for one that was deleted or has expired.
-        unread: a sentence for everything that could not be read.
-    """
-
-    logs: Mapping[Partition, HeldLog] = field(default_factory=dict)
-    steps: tuple[TransactionStep, ...] = ()
+    logs: Mapping[Partition, HeldLog] = field(default_factory=dict)  # by topic and partition
+    steps: tuple[TransactionStep, ...] = ()  # of all transactional ids, in log order
+    # by group, topic and partition; −1: deleted or expired
     offsets: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # a sentence for everything that could not be read

@@ -1,8 +1,5 @@
-"""Checks of groups: committed offsets, and whether the members of a group got what it has committed. Pure.
-
-Where a consumer goes on is its own decision, so only what no decision explains is named. A commit of an offset up to which no
-member of the group got all records is a poll-skip, unless a member has asked for offsets (ListOffsets) in between. Members are
-known by client id and host.
+"""Checks of groups. Pure. A commit beyond undelivered records is a poll-skip unless a member has used ListOffsets in between: consumers choose
+their positions. Members are known by client id and host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Checks of deliveries: what readers got, against what is in the log. Pure.
-
-A delivery under read_committed must not reach the last stable offset, and must name the aborted transactions that it carries. Under
-read_uncommitted a reader gets records of open transactions; those of an aborted one are named all the same, because the
-application may have acted on them.
+"""Checks of deliveries against the log. Pure. Under read_uncommitted, records of aborted transactions are reported too: the application may have
+acted on them.
 """
 
 from __future__ import annotations

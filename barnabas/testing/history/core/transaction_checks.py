@@ -1,7 +1,5 @@
-"""Checks of transactions: what a client was told, what the coordinator decided, and which markers the partitions have. Pure.
-
-Under transactions V2 each transaction has an epoch of its own, and the answer to its EndTxn names the next one. So the batches of a
-transaction are known from their epoch alone. Under V1 the steps in `__transaction_state` tell them apart.
+"""Checks of transactions: client responses, coordinator decisions and markers. Pure. Under transactions V2 each transaction has its own epoch, which
+identifies its batches; under V1 the steps in `__transaction_state` tell transactions apart.
 """
 
 from __future__ import annotations

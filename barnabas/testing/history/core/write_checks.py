@@ -1,8 +1,5 @@
-"""Checks of writes: lost, repeated, in the wrong order. Pure.
-
-A batch is the same one if producer id, epoch and sequence agree, or, without a producer id, checksum, count and size: a client that
-sends a batch again sends the same bytes. Two equal batches count as one that was repeated only if the client cannot have got
-the answer to the first one.
+"""Checks of writes: lost, duplicate, reordered. Pure. Equal batches (producer id, epoch and sequence, else checksum, count and size) are duplicates only
+if the client cannot have received the first response.
 """
 
 from __future__ import annotations
