@@ -176,9 +176,13 @@ def test_an_answer_of_a_snapshot_has_as_many_bytes_as_both_sides_allow(at: str) 
         seen: list[tuple[Any, Any]] = []
         record(trio.node(active), FETCH_SNAPSHOT, seen)
         await back(trio, victim, **limit(at == "asks"))
-        sizes = [len(answer.topics[0].partitions[0].unaligned_records) for _, answer in seen]
-        assert len(sizes) > 2
-        assert set(sizes[:-1]) == {300}
+        parts = [answer.topics[0].partitions[0] for _, answer in seen]
+        # The last piece of a snapshot is shorter; a newer snapshot may follow it.
+        sizes = [
+            len(part.unaligned_records) for part in parts if part.position + len(part.unaligned_records) < part.size
+        ]
+        assert len(sizes) > 1
+        assert set(sizes) == {300}
 
     snapshots = {"metadata.log.max.snapshot.interval.ms": "500", "metadata.max.retention.ms": "1"}
     simulate(5, story, **snapshots, **limit(at == "answers"))
