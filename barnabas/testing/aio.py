@@ -72,9 +72,9 @@ class ClusterAio:
     @coroutine
     @named_arguments
     async def restart(self, *broker_ids: int, wait: bool = True) -> None:
-        """Starts brokers on their data and ports, all at once; without ids all brokers. Running ones stop cleanly first, paused ones are
-        killed.
+        """Starts brokers on their data and ports, all at once; without ids all brokers.
 
+        Running ones stop cleanly first, paused ones are killed.
         A broker serves only while a majority of the cluster runs: after the end of most brokers start them in one call. `wait=False`
         returns once the starts have begun; `wait_until_ready` waits for them.
         """
@@ -82,7 +82,10 @@ class ClusterAio:
 
     @coroutine
     async def wait_until_ready(self, *broker_ids: int) -> None:
-        """Returns when starting brokers serve and every broker knows them; without ids all that are not down. Raises KitError, KitTimeout."""
+        """Returns when starting brokers serve and every broker knows them; without ids all that are not down.
+
+        Raises KitError, KitTimeout.
+        """
         await self._cluster.core().wait_until_ready(*broker_ids)
 
     @coroutine
@@ -93,6 +96,7 @@ class ClusterAio:
 
     @coroutine
     async def resume(self, broker_id: int | None = None) -> None:
+        """Continues a paused broker."""
         core = self._cluster.core()
         await core.resume(core.check_broker(broker_id))
 

@@ -35,10 +35,12 @@ class BrokerHandle:
 
     @property
     def host(self) -> str:
+        """The host for clients."""
         return self._cluster.backend("host").address(self.id)[0]
 
     @property
     def port(self) -> int:
+        """The port for clients; it survives restarts."""
         return self._cluster.backend("port").address(self.id)[1]
 
     @property
@@ -320,4 +322,5 @@ class Broker(Cluster):
 
     @property
     def port(self) -> int:
+        """The port for clients."""
         return self.broker(1).port

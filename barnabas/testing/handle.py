@@ -201,6 +201,7 @@ class Handle(NearestNames):
 
     @property
     def runs(self) -> bool:
+        """Whether it was started and has not ended."""
         return self._core is not None
 
     def core(self) -> Core:

@@ -93,7 +93,10 @@ class Fault(NearestNames):
         return self._install("disconnect", at)
 
     def delay(self, seconds: float, *, jitter: float = 0.0) -> Fault:
-        """Delays the request and the later ones of its connection; no effect if the connection closes meanwhile. `jitter`: maximum random addition in seconds."""
+        """Delays the request and the later ones of its connection; no effect if the connection closes meanwhile.
+
+        `jitter`: maximum random addition in seconds.
+        """
         return self._install("delay", seconds, jitter=jitter)
 
     def hold(self) -> Fault:
@@ -105,7 +108,10 @@ class Fault(NearestNames):
         return self._install("drop")
 
     def duplicate(self) -> Fault:
-        """Applies the request twice; the client gets the first response. A duplicate InitProducerId thus returns an epoch that is already fenced."""
+        """Applies the request twice; the client gets the first response.
+
+        A duplicate InitProducerId thus returns an epoch that is already fenced.
+        """
         return self._install("duplicate")
 
     def late(self, *, until: str) -> Fault:
@@ -117,7 +123,10 @@ class Fault(NearestNames):
         return self._install("throttle", milliseconds)
 
     def rewrite(self, function: Callable[[Any, Any], Any]) -> Fault:
-        """Responds with `function(request, response)`, called in the broker's thread. If it raises or returns another type, the connection closes and `verify` fails."""
+        """Responds with `function(request, response)`, called in the broker's thread.
+
+        If it raises or returns another type, the connection closes and `verify` fails.
+        """
         self._begin()
         self._faults.check_rewrite()
         if not callable(function):
@@ -164,6 +173,7 @@ class Fault(NearestNames):
 
     @property
     def aio(self) -> FaultAio:
+        """The waiting methods as coroutines."""
         return FaultAio(self)
 
     @property

@@ -188,6 +188,7 @@ class Faults(NearestNames, Extension):
         return list(self._faults.values())
 
     def get(self, number: int) -> Fault | None:
+        """The fault with this number, if it is installed."""
         return self._faults.get(number)
 
     # -- for one fault
