@@ -72,6 +72,8 @@ def topic_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator
 
 def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], entry: TopicKey) -> ConfigEntry:
     key = entry.key
+    # As in Kafka: the topic's own value, then the server keys layer by layer, without those before the first of the main key. With only
+    # log.retention.hours set, retention.ms has source DEFAULT here; CreateTopics names the layer that decided (`effective_source`).
     layers = _layers(config, tuple(synonym.name for synonym in entry.synonyms))
     synonyms = _from_main_key(layers, entry.synonyms[0].name) if entry.synonyms else ()
     effective_source = layers[0].source if layers else ConfigSource.DEFAULT
