@@ -49,7 +49,7 @@ def finished(work: Steps[T]) -> T:
 
 
 def in_worker(call: Callable[[], T]) -> Steps[T]:
-    """Calls a function in the worker thread: it must touch nothing that changes meanwhile. Returns its result, or raises its exception.
+    """Calls a function in the worker thread: it must touch nothing that the event loop changes. Returns its result, or raises its exception.
 
     The interpreter gives the event loop's thread its turn after each switch interval.
     """

@@ -24,7 +24,6 @@ from barnabas.client.errors import IllegalState, UnsupportedByBroker
 
 DEFAULT_BROKER: Final = "default"  # the name that stands for the dynamic defaults of all brokers
 DEFAULT_CONFIG: Final = 5  # source of a value that nothing sets
-STATIC_CONFIG: Final = 4  # source of a value of the broker's own file
 SECRET: Final = "(secret)"
 
 app = App(

@@ -97,9 +97,8 @@ def bound_to_loop(*but: str) -> Callable[[T], T]:
         for name, method in inspect.getmembers(kind, inspect.isfunction):
             if name not in but and not name.startswith("_"):
                 setattr(kind, name, _bound(method, f"{kind.__name__}.{name}", anywhere=name in _ENDS))
-        kind.__init__.__qualname__ = (
-            f"{kind.__name__}.__init__"  # in Python's own errors, also if a base class defines it
-        )
+        # Python's own errors name the client, also if a base class defines it.
+        kind.__init__.__qualname__ = f"{kind.__name__}.__init__"
         return kind
 
     return decorate

@@ -42,16 +42,15 @@ async def in_own_thread(work: Callable[[], None]) -> None:
     await ended
 
 
-SWITCH_SECONDS = (
-    0.001  # after which a computing thread gives the interpreter's lock to the loop; a request needs it several times
-)
+# A computing thread gives the interpreter's lock to the loop after this time; a request needs the lock several times.
+SWITCH_SECONDS = 0.001
 
 
 class WorkerThread:
-    """See the module.
+    """Threads that start with the first call.
 
     Args:
-        threads: how many there are. A node has two, so that a long request does not delay the inspection of a batch.
+        threads: their number. A node has two, so that a long request does not delay the inspection of a batch.
     """
 
     def __init__(self, threads: int = 1) -> None:

@@ -91,10 +91,6 @@ class TlsSettings:
     def has_key(self) -> bool:
         return bool(self.keystore_location or self.keystore_key or self.keystore_certificate_chain)
 
-    @property
-    def has_trust(self) -> bool:
-        return bool(self.truststore_location or self.truststore_certificates)
-
     def stores(self) -> TlsStores:
         """Reads the files of the stores. Raises TlsError."""
         key = key_store(

@@ -402,7 +402,7 @@ class Core:
             await extension.on_started(broker_id)
 
     async def _on_late_start(self, broker_id: int) -> None:
-        """A start without a waiter has ended: applies what the test changed meanwhile, as after a pause."""
+        """A start without a waiter has ended: applies what the test has changed since, as after a pause."""
         await self._on_started(broker_id)
         for extension in self.extensions:
             await extension.on_resumed(broker_id)

@@ -83,7 +83,7 @@ class QuorumController:
 
     It decides on an image with everything appended, committed or not; the next wake-up does not wait for the last one's commit. Answers
     keep the order of the requests and are sent once their records, or those that they are based on, are committed and in the published
-    image. A long decision, its encoding and its replay run in slices; later decisions wait, so the image does not change meanwhile.
+    image. A long decision, its encoding and its replay run in slices; later decisions wait, so the image does not change in between.
     """
 
     def __init__(

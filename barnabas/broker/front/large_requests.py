@@ -73,9 +73,8 @@ class LargeRequest:
             charge.pause()
         self._slice: Slice | None = None
         self._pending: AnyPending | None = None
-        self._kept: list[
-            Message
-        ] = []  # the request, then the response: they are freed in the worker thread if they are long
+        # The request, then the response: they are freed in the worker thread if they are long.
+        self._kept: list[Message] = []
         self._long = False
 
     def decode(

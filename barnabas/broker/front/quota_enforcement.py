@@ -258,7 +258,7 @@ class Charge:
         return parts
 
     def measured(self, call: Callable[[], T]) -> Callable[[], T]:
-        """A call for the worker thread, whose time counts. The request is paused: the loop changes nothing here meanwhile."""
+        """Wraps a call for the worker thread, so that its time counts. The request is paused, so the loop changes nothing here."""
 
         def run() -> T:
             self.go_on()

@@ -93,7 +93,7 @@ class PeersOfNode(Protocol):
 class Peer:
     """The connection to one address for one purpose. Made by `Peers.to`.
 
-    It connects on the first send; requests wait in a bounded queue meanwhile. After a failed attempt it fails requests at once until its
+    It connects on the first send; until then requests wait in a bounded queue. After a failed attempt it fails requests at once until its
     backoff (50 ms to 1 s) is over. Each connect negotiates versions by ApiVersions, then authenticates if the listener has SASL, and renews
     its session in time (KIP-368). An overdue answer closes the connection, as in Kafka. Answers come in request order: slow requests (a
     long-polled fetch) and urgent ones need different purposes. Views in a response (`Records`) are valid only inside `done`.

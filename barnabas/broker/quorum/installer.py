@@ -16,7 +16,7 @@ class SnapshotInstaller:
     """Installs the snapshots of one machine.
 
     Checks the snapshot in slices, writes it aside, syncs, names it, syncs; then the log begins at its end, and syncs: a crash between two
-    steps leaves the old log or the snapshot. Meanwhile the node serves and votes but fetches nothing, so nothing is written behind a part
+    steps leaves the old log or the snapshot. During the steps the node serves and votes but fetches nothing, so nothing is written behind a part
     of the old log. `advance` is called after each installation, `fail` with the error of the disk.
     """
 

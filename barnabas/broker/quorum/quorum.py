@@ -53,7 +53,7 @@ class Quorum:
     """This node's member of the quorum; it does not know the content of the encoded values.
 
     Each input goes to the machine, then `_advance` carries out its outputs. All appends of one wake-up advance together at its end. A sync
-    runs off the loop; the next one covers everything appended meanwhile. After a failure of the disk nothing is answered any more: a failed
+    runs off the loop; the next one covers everything appended during it. After a failure of the disk nothing is answered any more: a failed
     sync is never retried.
     """
 

@@ -321,7 +321,7 @@ class LogDirectory:
         return files
 
     def checkpoints_in_slices(self, *, only_high_watermarks: bool = False) -> Work:
-        """As `checkpoints`, each line as of the visit of its partition. Not to be written if `lowered` changes meanwhile."""
+        """As `checkpoints`, each line as of the visit of its partition. Do not write them if `lowered` changed during the visits."""
         files = _CheckpointLines()
         replicas = list(self.replicas)
         for count, ((topic, partition), offsets) in enumerate(list(self.unopened.items())):

@@ -93,14 +93,14 @@ class Fault(NearestNames):
         return self._install("disconnect", at)
 
     def delay(self, seconds: float, *, jitter: float = 0.0) -> Fault:
-        """Delays the request and the later ones of its connection; no effect if the connection closes meanwhile.
+        """Delays the request and the later ones of its connection; no effect if the connection closes first.
 
         `jitter`: maximum random addition in seconds.
         """
         return self._install("delay", seconds, jitter=jitter)
 
     def hold(self) -> Fault:
-        """Holds the request until `release`; no effect if its connection closes meanwhile."""
+        """Holds the request until `release`; no effect if its connection closes first."""
         return self._install("hold")
 
     def drop(self) -> Fault:

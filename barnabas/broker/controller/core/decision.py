@@ -58,7 +58,7 @@ def deliver(done: AnyDone, answer: object) -> None:
         done(answer)
     except InvariantViolated:
         raise
-    except Exception:
+    except Exception:  # a bug of one callback must not stop the other answers
         log.exception("Answer of the controller could not be delivered")
 
 

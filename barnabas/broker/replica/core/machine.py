@@ -439,7 +439,7 @@ class Replica:
         return self.log.log_start_offset
 
     def check_leads(self, *, by_followers: bool = True) -> None:
-        """Checks that this node leads, and that no acknowledgement is lost if the controller has fenced it meanwhile.
+        """Checks that this node leads, and that no acknowledgement is lost even if the controller has already fenced it.
 
         `by_followers` as in `_may_be_replaced`. Raises BrokerError(NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR); refuses waiting requests
         first.
