@@ -1,7 +1,8 @@
 """The batches of a Produce request, and its answer while it waits for their acknowledgement.
 
 The answer names for each partition REQUEST_TIMED_OUT if its batch is not acknowledged in time, and
-NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync when it is.
+NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync when it is. Kafka syncs within the append where a setting or a new folder
+demands it; here the append is complete once the batch is durable, and `timeout_ms` counts from there.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class AckWait:
     """An answer that waits. acks=-1: until the high watermark of each partition has passed its batch; acks=1 with
     flush.messages: until the leader has synced it."""
 
-    __slots__ = ("_call", "_needs", "_open", "_pending", "_response", "_timer")
+    __slots__ = ("_appending", "_call", "_needs", "_open", "_pending", "_response", "_timer")
 
     def __init__(
         self, needs: Needs, call: Call[ProduceRequest], response: ProduceResponse, pending: Pending[ProduceResponse]
@@ -79,18 +80,27 @@ class AckWait:
         self._response = response
         self._pending = pending
         self._open: dict[PartitionBatch, None] = {}
+        self._appending = 0  # batches that are not durable here
         self._timer: Timer | None = None
 
     def start(self, waiting: list[tuple[PartitionBatch, int]], timeout_ms: int) -> None:
         """Waits for each batch up to its next offset; answers REQUEST_TIMED_OUT for those that are late."""
         self._open = dict.fromkeys(batch for batch, _ in waiting)
-        self._timer = self._needs.reactor.call_later(timeout_ms, self._on_timeout)
-        self._pending.on_closed = self._timer.cancel
+        self._pending.on_closed = self._stop
         to_all = self._call.request.acks == ACKS_ALL
+        self._appending = len(waiting)
         for batch, next_offset in waiting:
             if batch.replica is not None:
-                when = batch.replica.when_committed if to_all else batch.replica.when_durable
-                when(next_offset, partial(self._on_acknowledged, batch))
+                if to_all:
+                    batch.replica.when_committed(next_offset, partial(self._on_acknowledged, batch))
+                batch.replica.when_durable(next_offset, partial(self._on_appended, batch, timeout_ms))
+
+    def _on_appended(self, batch: PartitionBatch, timeout_ms: int, error: BrokerError | None) -> None:
+        self._appending -= 1
+        if error is not None or self._call.request.acks != ACKS_ALL:
+            self._on_acknowledged(batch, error)
+        if self._open and not self._appending:
+            self._timer = self._needs.reactor.call_later(timeout_ms, self._on_timeout)
 
     def _on_acknowledged(self, batch: PartitionBatch, error: BrokerError | None) -> None:
         if batch not in self._open:
@@ -110,9 +120,13 @@ class AckWait:
         self._open.clear()
         self._finish()
 
-    def _finish(self) -> None:
+    def _stop(self) -> None:
+        self._open.clear()
         if self._timer is not None:
             self._timer.cancel()
+
+    def _finish(self) -> None:
+        self._stop()
         self._pending.on_closed = None
         leader_hints.add_produce_hints(self._needs, self._call, self._response)
         self._pending.resolve(self._response)

@@ -154,13 +154,16 @@ async def test_one_sync_for_many_partitions(nodes: Nodes) -> None:
     assert len(disk.rounds) == 1
 
 
-async def test_acks_all_times_out_by_partition(nodes: Nodes) -> None:
-    disk = GatedDisk()
-    node = await nodes.start(disk)
-    peer = await nodes.peer(node)
+def follow_by_nobody(node: Node, topic: str) -> None:
+    """Gives the topic's first partition a follower in the ISR that never fetches."""
+    replica = node.replicas.leader(topic, 0)
+    replica.lead(replica.leader_epoch, [1, 2], replica.in_sync.partition_epoch + 1, replicas=[1, 2])
+
+
+async def test_acks_all_times_out_by_partition(peer: Peer, node: Node) -> None:
     await peer.create("fast")
-    await peer.create("slow", flush_messages="1")
-    disk.gate.clear()
+    await peer.create("slow")
+    follow_by_nobody(node, "slow")
     sent = request(batch(b"x"), topic="slow", timeout_ms=50)
     sent.topic_data.append(
         TopicProduceData(name="fast", partition_data=[PartitionProduceData(index=0, records=batch(b"x"))])
@@ -168,22 +171,34 @@ async def test_acks_all_times_out_by_partition(nodes: Nodes) -> None:
     slow, fast = (await peer.call(sent, 9)).responses
     assert slow.partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     assert fast.partition_responses[0].error_code == 0
-    disk.gate.set()
 
 
-async def test_a_closed_connection_leaves_nothing_behind(nodes: Nodes) -> None:
+async def test_the_timeout_counts_from_the_sync_that_the_append_needs(nodes: Nodes) -> None:
     disk = GatedDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t", flush_messages="1")
     disk.gate.clear()
+    both = [peer.send(request(batch(b"x"), timeout_ms=0), 9), peer.send(request(batch(b"y"), timeout_ms=-1), 9)]
+    await until(lambda: node.replicas.leader("t", 0).log.log_end_offset == 2)
+    await asyncio.sleep(0.05)
+    disk.gate.set()
+    for base_offset, sent in enumerate(both):
+        answered = (await peer.receive(sent)).responses[0].partition_responses[0]
+        assert (answered.error_code, answered.base_offset) == (0, base_offset)
+
+
+async def test_a_closed_connection_leaves_nothing_behind(nodes: Nodes) -> None:
+    node = await nodes.start()
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    follow_by_nobody(node, "t")
     before = len(node.reactor.timers)
     peer.send(request(batch(b"x"), timeout_ms=600_000), 9)
     await until(lambda: len(node.reactor.timers) == before + 1)
     peer.writer.close()
     await until(lambda: not node.server.connections)
     await until(lambda: len(node.reactor.timers) == before)  # its deadline is gone
-    disk.gate.set()
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
