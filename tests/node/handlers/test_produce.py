@@ -21,7 +21,7 @@ from barnabas.protocol.messages.transactions import (
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.broker.produces import produce, request
 from tests.support.storage.gated_disk import GatedDisk
-from tests.support.waiting import turns, until
+from tests.support.waiting import elapsed, turns, until
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -181,7 +181,7 @@ async def test_the_timeout_counts_from_the_sync_that_the_append_needs(nodes: Nod
     disk.gate.clear()
     both = [peer.send(request(batch(b"x"), timeout_ms=0), 9), peer.send(request(batch(b"y"), timeout_ms=-1), 9)]
     await until(lambda: node.replicas.leader("t", 0).log.log_end_offset == 2)
-    await asyncio.sleep(0.05)
+    await elapsed(node.reactor.clock, 20)
     disk.gate.set()
     for base_offset, sent in enumerate(both):
         answered = (await peer.receive(sent)).responses[0].partition_responses[0]
