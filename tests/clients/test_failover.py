@@ -32,6 +32,7 @@ pytestmark = pytest.mark.clients
 CLIENTS = ("librdkafka", "aiokafka", "barnabas")
 KINDS = ("acknowledged", "committed", "read", "grouped")
 PARTITIONS = 2
+LOG_CHARACTERS_MAX = 100_000  # two debug logs of librdkafka and more
 PROGRESS_SECONDS_MAX = 120.0  # after a fault; on a quiet machine it is one
 
 
@@ -84,7 +85,16 @@ class Survivor:
         self.process.wait()
 
     def log(self) -> str:
-        return self._stderr.read_text()[-2_000:]
+        return self._stderr.read_text()[-LOG_CHARACTERS_MAX:]
+
+    def log_of_the_end(self) -> str:
+        """Ends the process, which prints the debug logs of its consumers."""
+        self.end()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            return "it does not end; " + self.log()
+        return self.log()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
@@ -157,7 +167,9 @@ def progress(survivors: list[Survivor]) -> None:
                 del waiting[survivor, what]
         if waiting:
             stuck = [(s.client, what) for s, what in waiting]
-            assert time.monotonic() < deadline, f"no progress: {stuck}; {[s.log() for s, _ in waiting]}"
+            if time.monotonic() >= deadline:
+                logs = "\n".join(s.log_of_the_end() for s in dict.fromkeys(s for s, _ in waiting))
+                raise AssertionError(f"no progress: {stuck}\n{logs}")
             time.sleep(0.05)
 
 

@@ -7,9 +7,7 @@ the former leader gives up its own branch.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import deque
 from typing import Any
 
 import pytest
@@ -21,7 +19,7 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.support.clients.librdkafka import value_of
+from tests.support.clients.librdkafka import Debugged, value_of
 from tests.support.processes.cluster import Cluster
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -35,7 +33,6 @@ __all__ = ["cluster", "start_cluster"]
 pytestmark = pytest.mark.process
 
 REWRITTEN = AFTER[:5]  # fewer than were lost: the position of a reader stays beyond the end
-DEBUG_LINES = 120  # of librdkafka, shown where a reader does not read what it should
 
 
 def fetch(cluster: Cluster, node_id: int, offset: int, last_fetched_epoch: int) -> Any:
@@ -64,24 +61,11 @@ def end_of_epoch(cluster: Cluster, node_id: int, epoch: int) -> Any:
     return cluster.ask(request, 4, of=node_id).topics[0].partitions[0]
 
 
-class Debugged(logging.Handler):
-    """Keeps the last lines of a client's debug log."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: deque[str] = deque(maxlen=DEBUG_LINES)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(f"{record.created:.3f} {record.getMessage()}")
-
-
 class Reader:
     """A consumer of librdkafka that reads the topic from its beginning."""
 
     def __init__(self, cluster: Cluster, reset: str) -> None:
-        log = logging.Logger(f"reader-{reset}", logging.DEBUG)
-        self._debugged = Debugged()
-        log.addHandler(self._debugged)
+        self._debugged = Debugged(f"reader-{reset}")
         self._consumer = Consumer(
             {
                 "bootstrap.servers": cluster.bootstrap,
@@ -93,7 +77,7 @@ class Reader:
                 "topic.metadata.refresh.interval.ms": 1_000,
                 "debug": "topic,fetch,broker,metadata",
             },
-            logger=log,
+            logger=self._debugged.logger,
         )
         self._consumer.assign([TopicPartition(TOPIC, 0, 0)])
 
@@ -117,8 +101,7 @@ class Reader:
                 seen.append(error.str())
                 if last is None:
                     return seen
-        told = "\n".join(self._debugged.lines)
-        raise AssertionError(f"{last!r} was not read, but {seen}; librdkafka:\n{told}")
+        raise AssertionError(f"{last!r} was not read, but {seen}; librdkafka:\n{self._debugged}")
 
 
 def test_readers_beyond_the_fork_learn_where_the_logs_part(cluster: Cluster) -> None:

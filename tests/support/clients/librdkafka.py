@@ -1,14 +1,35 @@
-"""Fields of messages that librdkafka delivers, with the types that they have in a record.
+"""Helpers for clients of librdkafka: typed fields of messages, and the last lines of a client's debug log.
 
 A message may hold an error instead of a record, so confluent-kafka declares each field as optional.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+
+DEBUG_LINES = 120  # kept of each client
+
+
+class Debugged(logging.Handler):
+    """Keeps the last lines of a client's debug log, which `str()` joins. `logger` is for the client's constructor."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=DEBUG_LINES)
+        self.logger = logging.Logger(name, logging.DEBUG)
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.created:.3f} {record.getMessage()}")
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 def value_of(message: Message[Any, Any]) -> bytes:

@@ -5,7 +5,7 @@ PARTITIONS`. Four things run at once: an idempotent producer that has one record
 transactional producer that commits one record a partition of TRANSACTED, a read_committed reader of TRANSACTED without
 a group, and a group member that reads PLAIN and commits. Prints a line of JSON an event: when (monotonic seconds), what
 ("acknowledged", "committed", "read", "grouped", "refused"), partition, value. SIGTERM ends it: it sends nothing more,
-waits for what is on its way, and leaves with 0.
+waits for what is on its way, and leaves with 0. Then consumers of librdkafka print the end of their debug log to stderr.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from tests.support.clients.librdkafka import place_of, value_of
+from tests.support.clients.librdkafka import Debugged, place_of, value_of
 
 T = TypeVar("T")
 
 PACE_SECONDS = 0.02  # between two records of a partition, and between two transactions
 CALL_SECONDS = 30.0
 SESSION_MS = 6_000
+DEBUG = "cgrp,fetch,broker,metadata"  # of consumers of librdkafka
 
 _stop = threading.Event()
 _printing = threading.Lock()
@@ -111,6 +112,7 @@ def reader_by_librdkafka(bootstrap: str, topic: str, partitions: int) -> None:
     """read_committed, assigned."""
     from confluent_kafka import Consumer, TopicPartition
 
+    log = Debugged("reader")
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -118,14 +120,16 @@ def reader_by_librdkafka(bootstrap: str, topic: str, partitions: int) -> None:
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
-            "log_level": 0,
-        }
+            "debug": DEBUG,
+        },
+        logger=log.logger,
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     while not _stop.is_set():
         for message in consumer.consume(100, 0.05):
             if message.error() is None:
                 tell("read", place_of(message)[1], value_of(message).decode())
+    sys.stderr.write(f"-- reader\n{log}\n")
     consumer.close()
 
 
@@ -133,6 +137,7 @@ def member_by_librdkafka(bootstrap: str, topic: str, group: str) -> None:
     """Subscribed; commits what it reads, synchronously."""
     from confluent_kafka import Consumer, KafkaException
 
+    log = Debugged("member")
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -140,8 +145,9 @@ def member_by_librdkafka(bootstrap: str, topic: str, group: str) -> None:
             "session.timeout.ms": SESSION_MS,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
+            "debug": DEBUG,
+        },
+        logger=log.logger,
     )
     consumer.subscribe([topic])
     while not _stop.is_set():
@@ -153,6 +159,7 @@ def member_by_librdkafka(bootstrap: str, topic: str, group: str) -> None:
                 tell("refused", -1, f"commit: {error}")
             else:
                 tell("grouped", place_of(messages[-1])[1], value_of(messages[-1]).decode())
+    sys.stderr.write(f"-- member\n{log}\n")
     consumer.close()
 
 
