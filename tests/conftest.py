@@ -7,11 +7,16 @@ bootstrap address. Tests share it, so each uses topics, groups and transactional
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+# The suite starts hundreds of Python processes. Without cached bytecode each of them compiles the whole package first.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 if TYPE_CHECKING:
     from tests.support.security.certificates import CertificateAuthority
