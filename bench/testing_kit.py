@@ -41,7 +41,7 @@ print(json.dumps(time.perf_counter() - began))
 FRESH = """
 import json, sys, time
 from barnabas.testing import Broker, Cluster
-from barnabas.testing.leaks import leaked_clients
+from barnabas.testing.namespace import leaked_clients
 from barnabas.testing.pool import ClusterPool
 
 spares = ClusterPool()

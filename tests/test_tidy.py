@@ -347,7 +347,6 @@ SHARED_NAMES = {
     "decode_record": CODEC,
     "encode_record": CODEC,
     "main": "the entry point of a program",
-    "release": "a command of a fault, which is named as its public method; the kit's thread releases an owner",
 }
 
 

@@ -1,4 +1,4 @@
-"""Memory disk: a Disk port that simulates power losses and disk faults.
+"""Memory disk: a Disk port that simulates kills and power losses.
 A crash may keep, tear at a sector or lose each unsynced write; of uncommitted name changes a prefix survives. `replace`
 is atomic and durable. Any sync commits all earlier name changes, as a journaling file system does.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 
 from barnabas.errors import DirectoryInUse
 from barnabas.ports import NAME_BYTES_MAX, SECTOR_SIZE, Buffer, DiskLock, File, Rng
@@ -82,16 +81,6 @@ def _torn(change: _Change, rng: Rng) -> _Change | None:
     return offset, data[: end - offset]
 
 
-@dataclass(slots=True)
-class _Fault:
-    calls: frozenset[str]
-    path: str
-    after: int
-    times: int | None
-    number: int
-    prefix: bool
-
-
 class MemoryFile:
     """A file handle. It follows the file through a rename, as a POSIX descriptor does."""
 
@@ -113,27 +102,21 @@ class MemoryFile:
         return self._inode
 
     def pread(self, size: int, offset: int) -> bytes:
-        self._check("pread")
+        self.check_alive()
         return bytes(self._inode.image[offset : offset + size])
 
     def pwrite(self, data: Buffer, offset: int) -> None:
-        try:
-            self._check("pwrite")
-        except _TornWrite as torn:
-            half = bytes(data)[: len(data) // 2]
-            if half:
-                self._inode.change((offset, half))
-            raise OSError(torn.errno, torn.strerror, self._path) from None
+        self.check_alive()
         if len(data):
             self._inode.change((offset, bytes(data)))
 
     def truncate(self, size: int) -> None:
-        self._check("truncate")
+        self.check_alive()
         if size != len(self._inode.image):
             self._inode.change((size, None))
 
     def size(self) -> int:
-        self._check("size")
+        self.check_alive()
         return len(self._inode.image)
 
     def close(self) -> None:
@@ -149,14 +132,6 @@ class MemoryFile:
             raise OSError(errno.EIO, "the process that opened this file was killed", self._path)
         if not self._open:
             raise OSError(errno.EBADF, "file is closed", self._path)
-
-    def _check(self, call: str) -> None:
-        self.check_alive()
-        self._disk.before(call, self._path)
-
-
-class _TornWrite(OSError):
-    """A write fault that leaves half of the data written."""
 
 
 class _MemoryLock:
@@ -177,17 +152,13 @@ class MemoryDisk:
 
     Attributes:
         generation: incremented by each kill and crash; handles of an earlier generation raise OSError.
-        boots: incremented by each crash.
-        calls: number of calls that changed something; crash tests use it as an index.
         on_sync: awaited inside `sync` before it takes effect, to simulate slow syncs.
-        capacity_bytes: `available_bytes` is this less the size of all files (for a full disk use
-            `fail(number=errno.ENOSPC)`).
+        capacity_bytes: `available_bytes` is this less the size of all files.
     """
 
     def __init__(self, root: str = "/memory", *, capacity_bytes: int = 1 << 40) -> None:
         self.root = root
         self.generation = 0
-        self.calls = 0
         self.capacity_bytes = capacity_bytes
         self.on_sync: Callable[[Sequence[File]], Awaitable[None]] | None = None
         self.locks: dict[str, None] = {}
@@ -197,15 +168,11 @@ class MemoryDisk:
         self._durable_folders: dict[str, None] = {"": None}
         self._journal: list[tuple[_Name, _Inode | None]] = []
         self._names_committed = 0  # number of journal entries made durable so far
-        self._faults: list[_Fault] = []
-
-    # -- faults ---------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """SIGKILL of the process: handles and locks end, written data stays."""
         self.generation += 1
         self.locks.clear()
-        self._faults.clear()
 
     def crash(self, rng: Rng | None = None) -> None:
         """Power loss. `rng` draws whether each unsynced change survives, is torn or is lost; without it all are lost."""
@@ -218,46 +185,6 @@ class MemoryDisk:
         for path in sorted(self._names):
             self._names[path].lose_power(rng)
 
-    def fail(
-        self,
-        calls: Iterable[str] = ("pwrite",),
-        *,
-        path: str = "",
-        after: int = 0,
-        times: int | None = 1,
-        number: int = errno.EIO,
-        prefix: bool = False,
-    ) -> None:
-        """Makes later calls raise OSError(`number`).
-
-        Args:
-            calls: names of Disk and File methods ("open" with create counts as "create").
-            path: only calls whose path contains this text fail.
-            after: number of matching calls that succeed first.
-            times: number of calls that fail; None: until `heal`, `kill` or `crash`.
-            prefix: a failing pwrite still writes the first half of its bytes.
-        """
-        self._faults.append(_Fault(frozenset(calls), path, after, times, number, prefix))
-
-    def heal(self) -> None:
-        self._faults.clear()
-
-    def before(self, call: str, path: str) -> None:
-        if call not in ("pread", "size", "read", "open", "listdir"):
-            self.calls += 1
-        for fault in self._faults:
-            if call not in fault.calls or fault.path not in path:
-                continue
-            if fault.after > 0:
-                fault.after -= 1
-                continue
-            if fault.times is not None:
-                fault.times -= 1
-                if fault.times == 0:
-                    self._faults.remove(fault)
-            kind = _TornWrite if fault.prefix and call == "pwrite" else OSError
-            raise kind(fault.number, os.strerror(fault.number), path)
-
     # -- the Disk port --------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
@@ -265,11 +192,8 @@ class MemoryDisk:
         if inode is None:
             if not create or _parent(path) not in self._folders:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            self.before("create", path)
             inode = _Inode()
             self._change_names(("create", path, ""), inode)
-        else:
-            self.before("open", path)
         return MemoryFile(self, path, inode, self.generation)
 
     def handle(self, path: str) -> MemoryFile:
@@ -279,7 +203,6 @@ class MemoryDisk:
         return path in self._names or path in self._folders
 
     def listdir(self, path: str) -> list[str]:
-        self.before("listdir", path)
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         prefix = path + "/" if path else ""
@@ -298,19 +221,16 @@ class MemoryDisk:
             if folder in self._names:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), folder)
             if folder not in self._folders:
-                self.before("mkdir", folder)
                 self._change_names(("mkdir", folder, ""), None)
 
     def remove(self, *paths: str) -> None:
         for path in paths:
             if path in self._names:
-                self.before("remove", path)
                 self._change_names(("remove", path, ""), None)
 
     async def discard(self, *paths: str) -> None:
         for path in paths:
             if self.exists(path):
-                self.before("discard", path)
                 self._change_names(("discard", path, ""), None)
 
     def rename(self, source: str, target: str) -> None:
@@ -318,20 +238,17 @@ class MemoryDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         if source in self._folders and self.exists(target):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
-        self.before("rename", source)
         self._change_names(("rename", source, target), None)
 
     def size(self, path: str) -> int:
         return len(self._inode_at(path).image)
 
     def read(self, path: str) -> bytes:
-        self.before("read", path)
         return bytes(self._inode_at(path).image)
 
     def replace(self, path: str, data: Buffer) -> None:
         if _parent(path) not in self._folders:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self.before("replace", path)
         inode = _Inode()
         inode.change((0, bytes(data)))
         inode.commit(1)
@@ -384,8 +301,6 @@ class MemoryDisk:
         self._journal.append((name, inode))
 
     def _commit(self, marks: list[tuple[MemoryFile, int]], names: int) -> None:
-        for file, _ in marks:
-            self.before("sync", file.path)
         for file, up_to in marks:
             file.inode.commit(up_to)
         self._commit_names(names)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from barnabas.runtime.http_server import HttpRefusal
@@ -22,24 +22,14 @@ from barnabas.testing.errors import KitError, KitTimeout, unknown
 from barnabas.testing.faults.document import CheckedFault, parse_json, wanted
 
 if TYPE_CHECKING:
-    from barnabas.testing.backend import Backend
-    from barnabas.testing.core import Core
     from barnabas.testing.faults.fault import Fault
-    from barnabas.testing.faults.handles import Faults
+    from barnabas.testing.handle import Handle
 
 WAIT_S: Final = 10.0  # for hits, unless the request says otherwise
 WAIT_S_MAX: Final = 120.0
 HITS_MAX: Final = 2**31 - 1
 DIGITS_MAX: Final = 10  # of a number in a path
 ACTIONS: Final = ("kill", "stop", "pause", "resume", "restart")
-
-
-class _Cluster(Protocol):
-    def core(self) -> Core: ...
-
-    def backend(self, what: str) -> Backend: ...
-
-    def wire_faults(self) -> Faults: ...
 
 
 class _Request(NamedTuple):
@@ -54,7 +44,7 @@ _Work = Callable[[_Request], Awaitable[tuple[int, Any]]]
 class AdminRoutes:
     """The routes of one cluster."""
 
-    def __init__(self, cluster: _Cluster) -> None:
+    def __init__(self, cluster: Handle) -> None:
         self._cluster = cluster
         self._routes: dict[str, dict[str, _Work]] = {
             "/v1/faults": {"GET": self._list, "POST": self._install, "DELETE": self._clear},

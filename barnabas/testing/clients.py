@@ -214,6 +214,7 @@ class _Client(NearestNames, Generic[A]):
     _also = ". Every method of barnabas.client is a coroutine of .aio"
     _called = "client"  # in texts for a test
     _aio: type[A]
+    _bundled: Callable[..., Any]  # the class of the bundled client
 
     def __init__(self, make: Callable[[], Any]) -> None:
         async def start() -> Any:
@@ -247,7 +248,7 @@ class KitProducer(_Client[ProducerAio]):
     """A producer; the arguments are those of `barnabas.client.Producer`."""
 
     _called = "kafka_producer"
-    _aio = ProducerAio
+    _aio, _bundled = ProducerAio, Producer
 
     send = blocking(ProducerAio.send)
     send_offsets = blocking(ProducerAio.send_offsets)
@@ -271,7 +272,7 @@ class KitConsumer(_Client[ConsumerAio]):
     """A consumer; the arguments are those of `barnabas.client.Consumer`."""
 
     _called = "kafka_consumer"
-    _aio = ConsumerAio
+    _aio, _bundled = ConsumerAio, Consumer
 
     subscribe = blocking(ConsumerAio.subscribe)
     assign = blocking(ConsumerAio.assign)
@@ -285,7 +286,7 @@ class KitAdmin(_Client[AdminAio]):
     """An admin client: every method of `barnabas.client.Admin`, blocking."""
 
     _called = "kafka_admin"
-    _aio = AdminAio
+    _aio, _bundled = AdminAio, Admin
 
     if TYPE_CHECKING:
 
@@ -301,19 +302,18 @@ for _name, _method in inspect.getmembers(Admin, inspect.iscoroutinefunction):
 class Maker(Generic[K]):
     """Makes clients of one class with the settings of a test's Kafka, and closes them."""
 
-    def __init__(self, kind: type[K], client: Callable[..., Any], kafka: Cluster, config: Mapping[str, Any]) -> None:
+    def __init__(self, kind: type[K], kafka: Cluster, config: Mapping[str, Any]) -> None:
         self._kind = kind
-        self._client = client
         self._kafka = kafka
         self._config = dict(config)
         self._made: list[K] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> K:
-        known = {**inspect.signature(self._client).parameters, **SecurityArguments.__annotations__}
+        known = {**inspect.signature(self._kind._bundled).parameters, **SecurityArguments.__annotations__}
         for name in kwargs:
             if name not in known:
-                raise TypeError(f"{self._client.__name__}(): {unknown('option', name, known)}")
-        client = self._kind(lambda: self._client(*args, **{**self._config, **kwargs}))
+                raise TypeError(f"{self._kind._bundled.__name__}(): {unknown('option', name, known)}")
+        client = self._kind(lambda: self._kind._bundled(*args, **{**self._config, **kwargs}))
         self._made.append(client)
         return client
 
@@ -330,21 +330,11 @@ class Maker(Generic[K]):
         while self._made:
             self._made.pop().close(timeout)
 
-    @staticmethod
-    def producers(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitProducer]]:
-        yield from _fixture(Maker(KitProducer, Producer, kafka, {**config, "network": OwnNetwork()}))
 
-    @staticmethod
-    def consumers(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitConsumer]]:
-        yield from _fixture(Maker(KitConsumer, Consumer, kafka, {**config, "network": OwnNetwork()}))
-
-    @staticmethod
-    def admins(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitAdmin]]:
-        yield from _fixture(Maker(KitAdmin, Admin, kafka, {**config, "network": OwnNetwork()}))
-
-
-def _fixture(maker: Maker[K]) -> Iterator[Maker[K]]:
+def maker(kind: type[K], kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[K]]:
+    """The body of a fixture that makes clients."""
+    made = Maker(kind, kafka, {**config, "network": OwnNetwork()})
     try:
-        yield maker
+        yield made
     finally:
-        maker.close()
+        made.close()

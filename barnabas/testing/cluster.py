@@ -6,24 +6,201 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from barnabas.testing.aio import ClusterAio
+from barnabas.broker.coordinator.host.partitioning import partition_for
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.testing.backend import Lose, Mode, RunState, Shape
 from barnabas.testing.errors import KitError, named_arguments
 from barnabas.testing.handle import Handle
-from barnabas.testing.kit_thread import blocking
+from barnabas.testing.kit_thread import Aio, blocking, coroutine
 from barnabas.testing.world.broker_disk import BrokerDisk
 from barnabas.testing.world.ends import ExpectedEnd
 from barnabas.testing.world.groups import GroupActions
-from barnabas.testing.world.handles import world_of
-from barnabas.testing.world.links import Link
-from barnabas.testing.world.sides import Direction, check_link, checked_direction, side
+from barnabas.testing.world.links import Cut, Link
+from barnabas.testing.world.sides import Direction, check_link, checked_direction, linked_sides, side
+from barnabas.testing.world.surroundings import LinkState, Surroundings, with_cut
 
 if TYPE_CHECKING:
     from barnabas.testing.clock.handles import KafkaClock
+    from barnabas.testing.core import Core
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
 
+
+async def move_coordinator(core: Core, txn: object, group: object, to: object) -> int:
+    """Returns the id of the new coordinator. Raises KitError if there is no other broker for it."""
+    name = group if txn is None else txn
+    if (txn is None) == (group is None) or not isinstance(name, str) or not name:
+        raise KitError(
+            f"move_coordinator(txn={txn!r}, group={group!r}): name one of them, a transactional id or the id of a group"
+        )
+    if len(core.backend.broker_ids) == 1:
+        raise KitError(
+            "this cluster has one broker, so its coordinators cannot move: use Cluster(brokers=3) or brokers=3 in the marker"
+        )
+    target = None if to is None else core.check_broker(to)
+    topic = GROUP_METADATA_TOPIC if txn is None else TRANSACTION_STATE_TOPIC
+    count = len(await core.partitions(topic))
+    return await core.move_leader(topic, partition_for(name, count), target)
+
+
 TIMEOUT_S = 30.0
+
+
+class ClusterAio(Aio[Handle]):
+    """The methods of a cluster as coroutines for asyncio and trio. They run in the kit's thread, so any event loop can await them."""
+
+    async def start(self, *, wait: bool = True) -> None:
+        await self._of.wait_async(self._of.begin(wait=wait))
+
+    async def stop(self) -> None:
+        await self._of.__aexit__(None, None, None)
+
+    # -- topics
+
+    @coroutine
+    @named_arguments
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> str:
+        """Creates a topic and returns its name when every broker knows it and its replicas are in sync.
+
+        Args:
+            replication_factor: None takes the brokers' default: 3, or the number of brokers if that is less.
+            config: Kafka's topic settings, for example {"cleanup.policy": "compact"}.
+        """
+        return await self._of.core().create_topic(name, partitions, replication_factor, config)
+
+    @coroutine
+    async def delete_topics(self, *names: str) -> None:
+        """Deletes topics; returns when no broker knows them."""
+        await self._of.core().delete_topics(list(names))
+
+    @coroutine
+    async def topics(self) -> list[str]:
+        """Names of all topics that are not internal."""
+        return await self._of.core().topics()
+
+    # -- brokers: their id may be left out where the cluster has only one
+
+    @coroutine
+    async def stop_broker(self, broker_id: int | None = None) -> None:
+        """Stops a broker cleanly, after handing over its leaderships; `restart` starts it again."""
+        core = self._of.core()
+        await core.stop_broker(core.check_broker(broker_id))
+
+    @coroutine
+    @named_arguments
+    async def restart(self, *broker_ids: int, wait: bool = True) -> None:
+        """Starts brokers on their data and ports, all at once; without ids all brokers.
+
+        Running ones stop cleanly first, paused ones are killed.
+        A broker serves only while a majority of the cluster runs: after the end of most brokers start them in one call. `wait=False`
+        returns once the starts have begun; `wait_until_ready` waits for them.
+        """
+        await self._of.core().restart(*broker_ids, wait=wait)
+
+    @coroutine
+    async def wait_until_ready(self, *broker_ids: int) -> None:
+        """Returns when starting brokers serve and every broker knows them; without ids all that are not down.
+
+        Raises KitError, KitTimeout.
+        """
+        await self._of.core().wait_until_ready(*broker_ids)
+
+    @coroutine
+    async def pause(self, broker_id: int | None = None) -> None:
+        """Stops a broker like SIGSTOP: its connections stay open but it answers nothing."""
+        core = self._of.core()
+        await core.pause(core.check_broker(broker_id))
+
+    @coroutine
+    async def resume(self, broker_id: int | None = None) -> None:
+        """Continues a paused broker."""
+        core = self._of.core()
+        await core.resume(core.check_broker(broker_id))
+
+    @coroutine
+    async def rolling_restart(self) -> None:
+        """Restarts the brokers one by one; each is in sync again before the next one stops."""
+        await self._of.core().rolling_restart()
+
+    # -- leaders
+
+    @coroutine
+    async def leader(self, topic: str, partition: int = 0) -> int:
+        """Broker id of the leader of a partition; −1 without one."""
+        return await self._of.core().leader(topic, partition)
+
+    @coroutine
+    async def controller(self) -> int:
+        """Broker id of the active controller; −1 without one."""
+        return await self._of.core().controller()
+
+    @coroutine
+    async def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
+        """Elects another replica of a partition and returns its broker id; `to=None` takes the next running replica."""
+        return await self._of.core().move_leader(topic, partition, to)
+
+    # -- the world around the brokers
+
+    @coroutine
+    async def kill(self, broker_id: int | None = None, *, lose: Lose = "nothing") -> None:
+        """Ends a broker as SIGKILL does: without notice.
+
+        Args:
+            broker_id: may be left out where the cluster has only one.
+            lose: "nothing": what it has written stays. "page_cache": only what it has synced stays, as after a power loss.
+        """
+        core = self._of.core()
+        await core.kill(core.check_broker(broker_id), lose)
+
+    @coroutine
+    async def partition(self, one: object, two: object, *, direction: Direction = "both") -> Cut:
+        """Cuts the links between two sides, as if cables were pulled: nothing arrives, and no side is told.
+
+        Args:
+            one, two: ids of brokers, "clients", or "client:" and a pattern of client ids; several in a list. Clients that are not
+                named reach all brokers.
+            direction: "both"; "out": only what `one` sends is lost; "in": only what `two` sends.
+        """
+        return await self._cut(one, two, direction)
+
+    @coroutine
+    async def isolate(self, broker_id: int, *, direction: Direction = "both") -> Cut:
+        """Cuts the links between a broker and all others; clients still reach it."""
+        core = self._of.core()
+        others = [each for each in core.backend.broker_ids if each != core.check_broker(broker_id)]
+        if not others:
+            raise KitError(
+                f"broker {broker_id} is the only broker of this cluster; cut its clients off by partition({broker_id}, 'clients')"
+            )
+        return await self._cut([broker_id], others, direction)
+
+    async def _cut(self, one: object, two: object, direction: object) -> Cut:
+        world, checked = Surroundings.of(self._of, "partition"), checked_direction(direction)
+        found = linked_sides(one, two, self._of.core().check_broker)
+        states = [LinkState(a, b, is_cut=True) for a, b in found]
+        await world.set_flows(*(with_cut(each, checked) for each in states))
+        return Cut(world, states)
+
+    @coroutine
+    async def heal(self) -> None:
+        """Ends every cut of `partition` and `isolate`."""
+        await Surroundings.of(self._of, "heal").heal()
+
+    @coroutine
+    async def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
+        """Moves the coordinator of a transactional id or of a group to another broker; returns the id of that broker.
+
+        Args:
+            to: a broker with a replica of the coordinator's partition; None takes the next running one.
+        """
+        return await move_coordinator(self._of.core(), txn, group, to)
 
 
 class BrokerHandle:
@@ -170,7 +347,7 @@ class Cluster(Handle):
     @property
     def aio(self) -> ClusterAio:
         """This handle's methods as coroutines."""
-        return ClusterAio(self)
+        return ClusterAio(self, self._limit_s)
 
     @property
     def faults(self) -> Faults:
@@ -253,7 +430,7 @@ class Cluster(Handle):
 
         The end of a block `with kafka.expect_end(2):` waits until the broker is down; so does `wait` of the result.
         """
-        return ExpectedEnd(world_of(self, "expect_end"), self.core().check_broker(broker_id))
+        return ExpectedEnd(Surroundings.of(self, "expect_end"), self.core().check_broker(broker_id))
 
     def link(self, one: object, two: object, *, direction: Direction = "both") -> Link:
         """The link between two brokers, or a broker and clients, to slow it down or break it.
@@ -262,7 +439,7 @@ class Cluster(Handle):
             one, two: the id of a broker, "clients", or "client:" and a pattern of client ids.
             direction: which bytes meet what is written: "both", "out": those that `one` sends, "in": those that `two` sends.
         """
-        world, check = world_of(self, "link"), self.core().check_broker
+        world, check = Surroundings.of(self, "link"), self.core().check_broker
         a, b = side(one, check), side(two, check)
         check_link(a, b)
         return Link(world, a, b, checked_direction(direction))
@@ -274,7 +451,7 @@ class Cluster(Handle):
         Args:
             log_dir: one log directory, from 1, where `log_dirs` gives the brokers several; None: all of them.
         """
-        world, known = world_of(self, "disk"), self.core().backend.log_dirs
+        world, known = Surroundings.of(self, "disk"), self.core().backend.log_dirs
         if log_dir is not None and (
             isinstance(log_dir, bool) or not isinstance(log_dir, int) or not 1 <= log_dir <= known
         ):

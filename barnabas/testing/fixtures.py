@@ -21,30 +21,14 @@ from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
 from barnabas.testing.handle import Handle
-from barnabas.testing.leaks import leaked_clients
-from barnabas.testing.namespace import Namespace
+from barnabas.testing.namespace import Namespace, leaked_clients
 from barnabas.testing.pool import ClusterPool
 from barnabas.testing.ports import checked_admin_port
 from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 
 ISOLATIONS: Final = ("cluster", "namespace", "process")
-MARKER_OPTIONS: Final = (
-    "brokers",
-    "config",
-    "node_config",
-    "topics",
-    "internal_topics",
-    "isolation",
-    "as_version",
-    "audit",
-    "faults",
-    "admin_port",
-    "security_protocol",
-    "log_dirs",
-)
-LEAK_GRACE_S: Final = (
-    1.0  # a client that was closed at the end of a test has disconnected by then, also on a busy machine
-)
+# A client that was closed at the end of a test has disconnected by then, also on a busy machine.
+LEAK_GRACE_S: Final = 1.0
 NAME_CHARS_MAX: Final = 120  # of a test's name within the name of a topic or group
 
 SHARED_TIME: Final = (
@@ -61,19 +45,19 @@ _SESSION = pytest.StashKey["KafkaSession"]()
 
 
 class Wanted(NamedTuple):
-    """A test's settings: its marker over the ini file."""
+    """The options of the marker `kafka`, with their defaults."""
 
-    brokers: int
-    config: dict[str, object]
-    topics: dict[str, int]
-    isolation: str
+    brokers: int = 1
+    config: Mapping[str, object] = MappingProxyType({})
+    node_config: Mapping[int, Mapping[str, object]] = MappingProxyType({})
+    topics: Mapping[str, int] = MappingProxyType({})
+    internal_topics: bool = True
+    isolation: str = ""
+    as_version: str | None = None
     audit: bool = True
     faults: str | None = None
     admin_port: int | None = None
-    as_version: str | None = None
     security_protocol: str = "PLAINTEXT"
-    node_config: Mapping[int, Mapping[str, object]] = MappingProxyType({})
-    internal_topics: bool = True
     log_dirs: int = 1
 
     def make(self, config: Mapping[str, object], **more: Any) -> Cluster:
@@ -125,28 +109,19 @@ def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
         if marker.args:
             raise KitError(f"write options by name, for example @pytest.mark.kafka(brokers={marker.args[0]!r})")
         for name, value in marker.kwargs.items():
-            if name not in MARKER_OPTIONS:
-                raise KitError(unknown("option", name, MARKER_OPTIONS))
+            if name not in Wanted._fields:
+                raise KitError(unknown("option", name, Wanted._fields))
             if name == "isolation" and value not in ISOLATIONS:
                 raise KitError(unknown("isolation", value, ISOLATIONS))
             if name == "audit" and not isinstance(value, bool):
                 raise KitError(f"audit={value!r}: True or False")
-        options = marker.kwargs
-        Cluster(
-            options.get("brokers", 1),
-            config=options.get("config"),
-            node_config=options.get("node_config"),
-            topics=options.get("topics"),
-            internal_topics=options.get("internal_topics", True),
-            as_version=options.get("as_version"),
-            admin_port=options.get("admin_port"),
-            security_protocol=options.get("security_protocol", "PLAINTEXT"),
-            log_dirs=options.get("log_dirs", 1),
-        )
-        if options.get("faults") is not None:
+        options = dict(marker.kwargs)
+        faults = options.pop("faults", None)
+        Cluster(**{name: value for name, value in options.items() if name not in ("isolation", "audit")})
+        if faults is not None:
             from barnabas.testing.faults.document import read
 
-            read(folder / str(options["faults"]))
+            read(folder / str(faults))
     except KitError as error:
         raise pytest.UsageError(f"{where}: @pytest.mark.kafka: {error}") from None
 
@@ -264,36 +239,20 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
 
 
 def _wanted(request: pytest.FixtureRequest, session: KafkaSession) -> Wanted:
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"isolation": session.isolation, "admin_port": session.admin_port}
     for marker in reversed(list(request.node.iter_markers("kafka"))):  # the nearest one last
-        options.update(marker.kwargs)
-    return Wanted(
-        options.get("brokers", 1),
-        dict(options.get("config") or {}),
-        dict(options.get("topics") or {}),
-        options.get("isolation") or session.isolation,
-        options.get("audit", True),
-        options.get("faults"),
-        options.get("admin_port", session.admin_port),
-        options.get("as_version"),
-        options.get("security_protocol", "PLAINTEXT"),
-        dict(options.get("node_config") or {}),
-        options.get("internal_topics", True),
-        options.get("log_dirs", 1),
-    )
+        options |= {name: value for name, value in marker.kwargs.items() if value is not None}
+    return Wanted(**options)
 
 
 def _in_namespace(
     request: pytest.FixtureRequest, session: KafkaSession, wanted: Wanted, fixture: str | None
 ) -> Iterator[Cluster]:
-    asked: dict[str, object] = {"config": wanted.config, "node_config": wanted.node_config}
-    asked |= {"internal_topics": not wanted.internal_topics, "as_version": wanted.as_version}
-    asked["log_dirs"] = wanted.log_dirs != 1
-    asked["security_protocol"] = wanted.security_protocol != "PLAINTEXT"
-    for option in (name for name, value in asked.items() if value):
-        pytest.fail(
-            f"{option} belongs to new brokers, and isolation 'namespace' shares those of the session", pytrace=False
-        )
+    for option in ("config", "node_config", "internal_topics", "as_version", "security_protocol", "log_dirs"):
+        if getattr(wanted, option) != getattr(Wanted(), option):
+            pytest.fail(
+                f"{option} belongs to new brokers, and isolation 'namespace' shares those of the session", pytrace=False
+            )
     kafka: Cluster = request.getfixturevalue(fixture or ("kafka_broker" if wanted.brokers == 1 else "kafka_cluster"))
     if len(kafka.brokers) < wanted.brokers:
         pytest.skip(f"this test needs {wanted.brokers} brokers, and this Kafka has {len(kafka.brokers)}")

@@ -8,11 +8,12 @@ import functools
 import os
 from collections.abc import Callable, Coroutine
 from importlib import import_module
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.testing.errors import KitError, KitTimeout
 
+H = TypeVar("H")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -74,6 +75,14 @@ async def _wait_on_trio(work: Coroutine[Any, Any, T], timeout_s: float | None) -
         raise KitError("the test kit's coroutines run on asyncio or trio; use the blocking methods elsewhere") from None
     result: T = await run_sync(wait, work, timeout_s)
     return result
+
+
+class Aio(Generic[H]):
+    """The methods of a handle that wait, as coroutines for asyncio and trio. `limit_s`: of a method without a parameter `timeout`."""
+
+    def __init__(self, of: H, limit_s: float = 0.0) -> None:
+        self._of = of
+        self._limit_s = limit_s
 
 
 def coroutine(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any
 
@@ -18,13 +17,13 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.backend import INTERNAL_LISTENER
-from barnabas.testing.clock.travel import Travel
+from barnabas.testing.clock.advancing import Travel
 from barnabas.testing.extension import Commands
 from barnabas.testing.history.recorder import Recorder
 from barnabas.testing.interception import Interception
 from barnabas.testing.node_commands import COMMANDS
 from barnabas.testing.versions import Release
-from barnabas.testing.world.disks import WorldDisk
+from barnabas.testing.world.disks import FaultyDisk
 from barnabas.testing.world.network import WorldNetwork
 
 JsonValue = Any  # None, bool, int, float, str, list or dict with str keys, of the same
@@ -62,7 +61,7 @@ class NodeHost:
         self.clock: Clock = self.travel.clock
         self.rng: Rng = SystemRng()
         self.emit = emit
-        self.files = [WorldDisk(each, self._on_disk_fault, on_kill) for each in disks]
+        self.files = [FaultyDisk(each, self._on_disk_fault, on_kill) for each in disks]
         self.disks: list[Disk] = [*self.files]
         listeners = [each for each in self.config.listeners if each.name != INTERNAL_LISTENER]
         self.links = WorldNetwork(AsyncioNetwork(), self.rng, frozenset(each.port for each in listeners))
@@ -135,10 +134,8 @@ class NodeHost:
             LocalProtocolError: no such command.
             Exception: what the command raises.
         """
-        place = COMMANDS.get(name)
-        if place is None:
+        command = COMMANDS.get(name)
+        if command is None:
             raise LocalProtocolError(f"node command {name!r} is not in barnabas/testing/node_commands.py")
-        module, _, function = place.partition(":")
-        command: Callable[..., JsonValue | Awaitable[JsonValue]] = getattr(import_module(module), function)
         value = command(self, **arguments)
         return await value if isawaitable(value) else value

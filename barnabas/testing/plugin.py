@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,23 @@ sys.meta_path.insert(0, _Plainly)
 from barnabas.testing.stash import FAILED, SEED  # noqa: E402  # after the finder
 
 if TYPE_CHECKING:
+    from barnabas.testing import fixtures
     from barnabas.testing.clients import KitAdmin, KitConsumer, KitProducer
     from barnabas.testing.clock.handles import KafkaClock
     from barnabas.testing.cluster import Broker, Cluster
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
+else:
+
+    class _Fixtures:
+        """The module with the work, which is imported on the first use."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # pytest looks for marks of fixtures
+                raise AttributeError(name)
+            return getattr(import_module("barnabas.testing.fixtures"), name)
+
+    fixtures = _Fixtures()
 
 MARKER = (
     "kafka(brokers=1, config=None, node_config=None, topics=None, internal_topics=True, isolation=None, as_version=None, audit=True, "
@@ -146,14 +159,10 @@ def _seed(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Checks the ini keys and the markers of all tests before the first one runs."""
     if items and (config.getini("kafka_config") or config.getini("kafka_isolation")):
-        from barnabas.testing.fixtures import check_ini
-
-        check_ini(config)
+        fixtures.check_ini(config)
     for item in items:
         for marker in item.iter_markers("kafka"):
-            from barnabas.testing.fixtures import check_marker
-
-            check_marker(marker, item.nodeid, item.path.parent)
+            fixtures.check_marker(marker, item.nodeid, item.path.parent)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -213,33 +222,25 @@ def kafka_seed(pytestconfig: pytest.Config) -> int:
 @pytest.fixture(scope="session")
 def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Three brokers for the session, or the Kafka of --kafka-bootstrap. Tests share them; `kafka` is a test's own."""
-    from barnabas.testing.fixtures import session_of
-
-    yield from session_of(pytestconfig).shared(brokers=3)
+    yield from fixtures.session_of(pytestconfig).shared(brokers=3)
 
 
 @pytest.fixture(scope="session")
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """One broker for the session, or the Kafka of --kafka-bootstrap."""
-    from barnabas.testing.fixtures import session_of
-
-    yield from session_of(pytestconfig).shared(brokers=1)
+    yield from fixtures.session_of(pytestconfig).shared(brokers=1)
 
 
 @pytest.fixture(scope="session")
 def kafka_proc(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """One broker process for the session, with files in a temporary directory."""
-    from barnabas.testing.fixtures import session_of
-
-    yield from session_of(pytestconfig).started(1, mode="process")
+    yield from fixtures.session_of(pytestconfig).started(1, mode="process")
 
 
 @pytest.fixture(scope="session")
 def kafka_noproc(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """The running Kafka that --kafka-bootstrap names."""
-    from barnabas.testing.fixtures import session_of
-
-    yield from session_of(pytestconfig).running(None)
+    yield from fixtures.session_of(pytestconfig).running(None)
 
 
 # -- a Kafka for one test
@@ -248,9 +249,7 @@ def kafka_noproc(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """An empty Kafka for this test. The marker `kafka` sets its shape."""
-    from barnabas.testing.fixtures import for_test
-
-    yield from for_test(request)
+    yield from fixtures.for_test(request)
 
 
 @pytest.fixture
@@ -286,33 +285,25 @@ def kafka_bootstrap_servers(kafka: Cluster) -> str:
 @pytest.fixture
 def kafka_topics(kafka: Cluster, request: pytest.FixtureRequest) -> Callable[..., str]:
     """Creates topics: `kafka_topics("orders", partitions=3, config={"cleanup.policy": "compact"})` returns the name to use."""
-    from barnabas.testing.fixtures import topic_factory
-
-    return topic_factory(kafka, request)
+    return fixtures.topic_factory(kafka, request)
 
 
 @pytest.fixture
 def kafka_topic(kafka: Cluster, request: pytest.FixtureRequest) -> str:
     """The name of a new topic with one partition."""
-    from barnabas.testing.fixtures import unique_name
-
-    return kafka.create_topic(unique_name(request, "topic"))
+    return kafka.create_topic(fixtures.unique_name(request, "topic"))
 
 
 @pytest.fixture
 def kafka_group_id(request: pytest.FixtureRequest) -> str:
     """A group id that no other test uses."""
-    from barnabas.testing.fixtures import unique_name
-
-    return unique_name(request, "group")
+    return fixtures.unique_name(request, "group")
 
 
 @pytest.fixture
 def kafka_transactional_id(request: pytest.FixtureRequest) -> str:
     """A transactional id that no other test uses."""
-    from barnabas.testing.fixtures import unique_name
-
-    return unique_name(request, "txn")
+    return fixtures.unique_name(request, "txn")
 
 
 # -- clients
@@ -321,42 +312,38 @@ def kafka_transactional_id(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def kafka_client_config(kafka: Cluster, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Settings of librdkafka's clients (confluent-kafka): a new dict, to which a test adds its own."""
-    from barnabas.testing.fixtures import client_id
-
     security = kafka.client_security(librdkafka=True)
-    return {"bootstrap.servers": kafka.bootstrap_servers, "client.id": client_id(request), **security}
+    return {"bootstrap.servers": kafka.bootstrap_servers, "client.id": fixtures.client_id(request), **security}
 
 
 @pytest.fixture
 def kafka_aio_config(kafka: Cluster, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Arguments of aiokafka's, kafka-python's and the bundled client's classes: a new dict."""
-    from barnabas.testing.fixtures import client_id
-
-    return {**kafka.client_settings, "client_id": client_id(request)}
+    return {**kafka.client_settings, "client_id": fixtures.client_id(request)}
 
 
 @pytest.fixture
 def make_kafka_producer(kafka: Cluster, kafka_aio_config: dict[str, Any]) -> Iterator[Callable[..., KitProducer]]:
     """Makes producers of the bundled client; takes the arguments of `barnabas.client.Producer`. The end of the test closes them."""
-    from barnabas.testing.clients import Maker
+    from barnabas.testing.clients import KitProducer, maker
 
-    yield from Maker.producers(kafka, kafka_aio_config)
+    yield from maker(KitProducer, kafka, kafka_aio_config)
 
 
 @pytest.fixture
 def make_kafka_consumer(kafka: Cluster, kafka_aio_config: dict[str, Any]) -> Iterator[Callable[..., KitConsumer]]:
     """Makes consumers of the bundled client; takes the arguments of `barnabas.client.Consumer`. The end of the test closes them."""
-    from barnabas.testing.clients import Maker
+    from barnabas.testing.clients import KitConsumer, maker
 
-    yield from Maker.consumers(kafka, kafka_aio_config)
+    yield from maker(KitConsumer, kafka, kafka_aio_config)
 
 
 @pytest.fixture
 def make_kafka_admin(kafka: Cluster, kafka_aio_config: dict[str, Any]) -> Iterator[Callable[..., KitAdmin]]:
     """Makes admin clients of the bundled client. The end of the test closes them."""
-    from barnabas.testing.clients import Maker
+    from barnabas.testing.clients import KitAdmin, maker
 
-    yield from Maker.admins(kafka, kafka_aio_config)
+    yield from maker(KitAdmin, kafka, kafka_aio_config)
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ import pytest
 from barnabas.client.types import TransactionVersion
 from barnabas.loggers import TRACE
 from barnabas.testing.simulation.clock import SimRng
-from barnabas.testing.simulation.network import Latency
+from barnabas.testing.simulation.network import LATENCY
 from barnabas.testing.simulation.world import World
+from barnabas.testing.world.pipe import Flow
 from tests.support.simulation.brokers import FLUSH, converged, make_brokers
 from tests.support.simulation.cluster import Watch, bootstrap
 from tests.support.simulation.cluster_chaos import ClusterChaos, Power
@@ -66,7 +67,7 @@ class Conditions:
     membership: Membership
     version: TransactionVersion | None
     padding_max: int
-    latency: Latency | None
+    flow: Flow
     churn: bool
 
     @classmethod
@@ -86,7 +87,7 @@ class Conditions:
             membership=list(Membership)[rng.randrange(2 if several else 3)],
             version=(1, 2, 2, None)[rng.randrange(4)],
             padding_max=(0, 20_000, 20_000, 60_000)[rng.randrange(4)],
-            latency=Latency(20_000, 100_000) if rng.randrange(8) == 0 else None,
+            flow=Flow(latency_s=0.06, jitter_s=0.04) if rng.randrange(8) == 0 else LATENCY,
             churn=rng.randrange(3) == 0,
         )
 
@@ -137,7 +138,7 @@ def run_crashes(seed: int, faults: int = 20, /, **settings: str) -> Run:
     journal = Journal(bootstrap=bootstrap())
     conditions = Conditions.of(seed)
     conditions.settings.update(settings)
-    with World(seed, latency=conditions.latency) as world:
+    with World(seed, flow=conditions.flow) as world:
         world.run(crashes(world, journal, conditions, faults=faults), time_limit_s=7200)
         return Run(world.trace.digest, faults, journal.committed + journal.aborted, world.loop.time() / 3600)
 

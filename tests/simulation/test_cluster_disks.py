@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.client.errors import CorruptRecords
-from barnabas.storage.disk import MemoryDisk
+from barnabas.ports import Disk
 from barnabas.testing.simulation.world import Ports
 from tests.support.simulation.brokers import FLUSH, converged
 from tests.support.simulation.cluster_story import Story, clients, committed, create, tell
@@ -21,7 +21,7 @@ METADATA_LOG = "__cluster_metadata-0/00000000000000000000.log"
 CHECKPOINT_S = 60  # log.flush.offset.checkpoint.interval.ms: everything is synced as often
 
 
-def flip(disk: MemoryDisk, path: str, position: int) -> None:
+def flip(disk: Disk, path: str, position: int) -> None:
     """One bit of a file is another one from now on, whatever was synced."""
     file = disk.open(path)
     (byte,) = file.pread(1, position)
@@ -88,9 +88,9 @@ def test_one_node_goes_on_from_an_old_copy_of_its_disk(led: bool, clean: bool) -
         machine = world.machine(name)
         if clean:
             await stop(there, name, clean=True)
-        on_sync, machine.disk.on_sync = machine.disk.on_sync, None
-        old = copy.deepcopy(machine.disk)
-        machine.disk.on_sync = on_sync
+        on_sync, machine.disk.real.on_sync = machine.disk.real.on_sync, None
+        old = copy.deepcopy(machine.disk.real)
+        machine.disk.real.on_sync = on_sync
         if clean:
             machine.start(there.brokers[name])
             await converged(there.brokers)
@@ -99,7 +99,7 @@ def test_one_node_goes_on_from_an_old_copy_of_its_disk(led: bool, clean: bool) -
 
         machine.kill()
         old.crash(world.rng)
-        machine.disk = old
+        machine.disk.real = old
         there.watch.forget(name)
         machine.start(there.brokers[name])
         await asyncio.sleep(1)
@@ -155,7 +155,7 @@ def test_a_follower_keeps_its_replica_where_a_write_fails_for_a_passing_reason()
         await world.machine("admin").start(lambda ports: create(ports, "t", 1, 3))
         await asyncio.sleep(1)
         victim = next(name for name in there.brokers if name != there.leader("t", 0))
-        world.machine(victim).disk.fail(["pwrite"], path="t-0/", times=3, number=errno.ENOMEM, prefix=True)
+        world.machine(victim).disk.fail("pwrite", path="*t-0/*", times=3, number=errno.ENOMEM, done="half")
 
         async def sender(ports: Ports) -> None:
             async with Producer(**clients(ports)) as producer:
@@ -259,4 +259,4 @@ def test_the_power_of_every_broker_fails_at_once(flush: bool) -> None:
             assert lost  # else this test says nothing
             assert failed - min(lost) < CHECKPOINT_S + 1
 
-    tell(22, story, None, **(FLUSH if flush else {}))
+    tell(22, story, **(FLUSH if flush else {}))

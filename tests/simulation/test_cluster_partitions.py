@@ -9,8 +9,8 @@ import pytest
 
 from barnabas.client import KafkaError, Producer, TopicPartition
 from barnabas.client.types import TransactionVersion
-from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Ports
+from barnabas.testing.world.pipe import Flow
 from tests.support.simulation.cluster import bootstrap
 from tests.support.simulation.cluster_story import Story, clients, committed, create, open_transactions, tell
 from tests.support.simulation.trio import SESSION_S
@@ -152,7 +152,7 @@ def test_a_slow_network_moves_no_leaders() -> None:
         assert [partition.leader_epoch for _, _, partition in node.image.partitions()] == epochs
         assert all(len(partition.isr) == 3 for _, _, partition in node.image.partitions())
 
-    tell(10, story, Latency(100_000, 100_000))
+    tell(10, story, Flow(latency_s=0.1))
 
 
 @pytest.mark.parametrize("heard", [False, True], ids=["sends and hears nothing", "hears and is not heard"])

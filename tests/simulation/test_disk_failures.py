@@ -46,7 +46,7 @@ async def scenario(world: World, after: int, *, clean_before: bool) -> str:
         await machine.join()
     else:
         machine.lose_power()
-    machine.disk.fail(CALLS, after=after, times=None, prefix=True)
+    machine.disk.fail("change", nth=after + 1, times=None, done="half")
     ended = await machine.start(start_and_stop)
     machine.kill()
     machine.disk.heal()

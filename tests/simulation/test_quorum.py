@@ -325,7 +325,7 @@ def test_a_leader_whose_disk_fails_hands_over_and_ends() -> None:
         leader = quorums.leader()
         assert leader is not None
         assert leader.node is not None
-        quorums.world.machine(f"n{leader.node_id}").disk.fail(["sync"])
+        quorums.world.machine(f"n{leader.node_id}").disk.fail("sync")
         leader.node.quorum.append([topic_value("unsynced")])
         await quorums.until(lambda: "fatal OSError" in leader.events, 1_000)
         assert await quorums.until(lambda: quorums.leader() not in (None, leader), FAILOVER_MS) < 300

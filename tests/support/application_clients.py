@@ -7,20 +7,19 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import Consumer, Producer
 from barnabas.testing import Cluster
 from barnabas.testing.clients import KitConsumer, KitProducer, Maker
 
 
 @pytest.fixture
 def make_producer(kafka: Cluster, kafka_aio_config: dict[str, Any]) -> Iterator[Maker[KitProducer]]:
-    maker = Maker(KitProducer, Producer, kafka, kafka_aio_config)
+    maker = Maker(KitProducer, kafka, kafka_aio_config)
     yield maker
     maker.close()
 
 
 @pytest.fixture
 def make_consumer(kafka: Cluster, kafka_aio_config: dict[str, Any]) -> Iterator[Maker[KitConsumer]]:
-    maker = Maker(KitConsumer, Consumer, kafka, kafka_aio_config)
+    maker = Maker(KitConsumer, kafka, kafka_aio_config)
     yield maker
     maker.close()

@@ -149,7 +149,7 @@ async def test_every_method_is_a_coroutine_too(mode: Mode) -> None:
 
 
 def test_aio_has_every_method_of_a_cluster() -> None:
-    from barnabas.testing.aio import ClusterAio
+    from barnabas.testing.cluster import ClusterAio
 
     not_waiting = {
         "admin_url",

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.testing import Cluster
 from barnabas.testing.faults.fault import Fault
-from barnabas.testing.fixtures import MARKER_OPTIONS
+from barnabas.testing.fixtures import Wanted
 from tests.support.snippets import snippets
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def test_the_reference_has_every_fixture() -> None:
 
 
 def test_the_reference_has_every_option_of_the_marker() -> None:
-    assert {each.partition("=")[0] for each in _named("The marker")} == set(MARKER_OPTIONS)
+    assert {each.partition("=")[0] for each in _named("The marker")} == set(Wanted._fields)
 
 
 def test_the_reference_has_every_ini_key_and_command_line_option() -> None:

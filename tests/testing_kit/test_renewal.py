@@ -20,9 +20,8 @@ from confluent_kafka.admin import (
 from barnabas.client import Admin
 from barnabas.testing import Cluster, KitError
 from barnabas.testing.core import Core
-from barnabas.testing.leaks import leaked_clients
-from barnabas.testing.pool import ClusterPool
-from barnabas.testing.reset import AsNew
+from barnabas.testing.namespace import leaked_clients
+from barnabas.testing.pool import AsNew, ClusterPool
 
 SHAPE = 2
 
@@ -70,7 +69,7 @@ async def _transactional_ids(core: Core) -> list[str]:
 
 
 def test_a_cluster_that_was_given_back_holds_nothing(spares: ClusterPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.testing.reset.RENEWAL_S", 60.0)  # a busy machine takes its time
+    monkeypatch.setattr("barnabas.testing.pool.RENEWAL_S", 60.0)  # a busy machine takes its time
     used = _take(spares)
     core = used.core()
     used.create_topic("orders", 1)
@@ -155,7 +154,7 @@ TRACES: dict[str, Callable[[Cluster], object]] = {
 def test_a_cluster_with_traces_of_a_test_is_not_taken_again(
     spares: ClusterPool, trace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas.testing.reset.RENEWAL_S", 0.2)
+    monkeypatch.setattr("barnabas.testing.pool.RENEWAL_S", 0.2)
     used = _take(spares)
     core = used.core()
     TRACES[trace](used)
@@ -180,7 +179,7 @@ def test_a_connected_client_is_not_given_to_the_next_test(spares: ClusterPool) -
 
 
 def test_a_cluster_with_large_files_is_not_taken_again(spares: ClusterPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.testing.reset_commands.DISK_BYTES_MAX", 10)
+    monkeypatch.setattr("barnabas.testing.node_commands.DISK_BYTES_MAX", 10)
     used = _take(spares)
     assert not used.wait(_again(used))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.testing import Cluster
-from barnabas.testing.clients import Maker
+from barnabas.testing.clients import KitConsumer, KitProducer, maker
 from barnabas.testing.errors import KitError
 from tests.support.security.certificates import CertificateAuthority
 
@@ -30,9 +30,9 @@ def test_a_cluster_with_sasl_ssl(ca: CertificateAuthority) -> None:
     }
     with Cluster(2, config=config, topics={"orders": 1}, security_protocol="SASL_SSL") as kafka:
         shared = {"bootstrap_servers": kafka.bootstrap_servers, **settings}
-        with contextmanager(Maker.producers)(kafka, shared) as producers:
+        with contextmanager(maker)(KitProducer, kafka, shared) as producers:
             producers().send("orders", b"tea")
-        with contextmanager(Maker.consumers)(kafka, shared) as consumers:
+        with contextmanager(maker)(KitConsumer, kafka, shared) as consumers:
             consumer = consumers(auto_offset_reset="earliest", group_id="g")
             consumer.subscribe("orders")
             assert [record.value for record in consumer.take(1, timeout=60)] == [b"tea"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import Consumer, IllegalState, Producer
+from barnabas.client import IllegalState
 from barnabas.testing import Broker, KitError
-from barnabas.testing.clients import KitConsumer, Maker
+from barnabas.testing.clients import KitConsumer, KitProducer, Maker, maker
 
 pytest_plugins = ("pytester",)
 
@@ -25,7 +25,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def consumers(broker: Broker) -> Iterator[Maker[KitConsumer]]:
-    yield from Maker.consumers(broker, {"bootstrap_servers": broker.bootstrap_servers})
+    yield from maker(KitConsumer, broker, {"bootstrap_servers": broker.bootstrap_servers})
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,19 @@ def test_methods_of_other_clients(broker: Broker, consumers: Maker[KitConsumer])
     with pytest.raises(AttributeError, match=r"unknown attribute of KitConsumer 'poll'.*'take'.* coroutine of \.aio"):
         consumer.poll(1)
     settings = {"bootstrap_servers": broker.bootstrap_servers}
-    makers = Maker.producers(broker, settings)
+    makers = maker(KitProducer, broker, settings)
     producer: Any = next(makers)()
     with pytest.raises(AttributeError, match=r"unknown attribute of KitProducer 'produce'.*'send'"):
         producer.produce("orders", b"tea")
     next(makers, None)
 
 
-@pytest.mark.parametrize("kind", [Producer, Consumer])
+@pytest.mark.parametrize("kind", [KitProducer, KitConsumer])
 def test_unknown_options_of_clients(broker: Broker, kind: type) -> None:
-    maker: Any = Maker(KitConsumer, kind, broker, {"bootstrap_servers": broker.bootstrap_servers})
-    with pytest.raises(TypeError, match=rf"{kind.__name__}\(\): unknown option 'client_idd'; did you mean 'client_id'"):
-        maker(client_idd="x")
+    made: Any = Maker(kind, broker, {"bootstrap_servers": broker.bootstrap_servers})
+    name = kind.__name__.removeprefix("Kit")
+    with pytest.raises(TypeError, match=rf"{name}\(\): unknown option 'client_idd'; did you mean 'client_id'"):
+        made(client_idd="x")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.testing.clients import is_own
+from barnabas.testing.cluster import move_coordinator
 from barnabas.testing.errors import KitError, patience, unknown
 from barnabas.testing.extension import Extension
 from barnabas.testing.world.groups import evict, members
-from barnabas.testing.world.placement import move_coordinator
 
 if TYPE_CHECKING:
     from barnabas.client.admin.types import GroupMemberDescription

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.runtime.clock import SystemClock
 from barnabas.testing.clock.advancing import catch_up, move_forward
 from barnabas.testing.errors import KitError, named_arguments
 from barnabas.testing.extension import Commands, Extension
-from barnabas.testing.kit_thread import blocking, coroutine
+from barnabas.testing.kit_thread import Aio, blocking, coroutine
 
 if TYPE_CHECKING:
-    from barnabas.testing.core import Core
+    from barnabas.testing.handle import Handle
 
 DAYS_MAX: Final = 36_525  # 100 years, of all jumps together
 FORM: Final = "for example advance(hours=25) or advance(0.5)"
 
 
-class _Cluster(Protocol):
-    def core(self) -> Core: ...
-
-    @property
-    def _limit_s(self) -> float: ...
-
-
-class ClockAio:
+class ClockAio(Aio["KafkaClock"]):
     """The coroutine of a clock, for asyncio and trio."""
-
-    def __init__(self, clock: KafkaClock, cluster: _Cluster) -> None:
-        self._clock = clock
-        self._cluster = cluster
-        self._limit_s = cluster._limit_s
 
     @coroutine
     @named_arguments
@@ -54,13 +42,14 @@ class ClockAio:
             KitError: not above 0 ms, no number, or more than 100 years in all.
             NotPossible: the brokers were started elsewhere.
         """
-        core = self._cluster.core()
-        if self._clock not in core.extensions:
+        clock = self._of
+        core = clock._cluster.core()
+        if clock not in core.extensions:
             raise KitError(
                 "this clock is of brokers that have ended, and the cluster was started again: use kafka.clock"
             )
-        jump_ms = self._clock.checked_ms(by, days=days, hours=hours, minutes=minutes, seconds=seconds)
-        await move_forward(core, self._clock, jump_ms)
+        jump_ms = clock.checked_ms(by, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        await move_forward(core, clock, jump_ms)
 
 
 class KafkaClock(Extension):
@@ -68,7 +57,7 @@ class KafkaClock(Extension):
 
     _called = "kafka.clock"
 
-    def __init__(self, cluster: _Cluster) -> None:
+    def __init__(self, cluster: Handle) -> None:
         self._cluster = cluster
         self.offset_ms = 0
         self.refusal = ""  # why this cluster's time must not be moved
@@ -76,7 +65,7 @@ class KafkaClock(Extension):
     @property
     def aio(self) -> ClockAio:
         """The methods as coroutines."""
-        return ClockAio(self, self._cluster)
+        return ClockAio(self, self._cluster._limit_s)
 
     @property
     def ahead(self) -> timedelta:

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from barnabas.testing.errors import KitError, KitTimeout, NearestNames, NotPossible, named_arguments
 from barnabas.testing.extension import Extension, settle
 from barnabas.testing.faults.document import FAULTS_MAX, CheckedFault, read, selected
 from barnabas.testing.faults.fault import Fault
 
-T = TypeVar("T")
-
 if TYPE_CHECKING:
-    from barnabas.testing.backend import Backend
-    from barnabas.testing.core import Core
-
-
-class _Cluster(Protocol):
-    @property
-    def seed(self) -> str: ...
-
-    def core(self) -> Core: ...
-
-    def backend(self, what: str) -> Backend: ...
-
-    def wait(self, work: Coroutine[Any, Any, T]) -> T: ...
+    from barnabas.testing.handle import Handle
 
 
 class Faults(NearestNames, Extension):
@@ -39,7 +25,7 @@ class Faults(NearestNames, Extension):
     cluster's seed: the first fault after the start or `clear` has the first stream. A paused broker gets missed commands when it resumes.
     """
 
-    def __init__(self, cluster: _Cluster) -> None:
+    def __init__(self, cluster: Handle) -> None:
         self._cluster = cluster
         self._faults: dict[int, Fault] = {}
         self._without_action: list[Fault] = []

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Coroutine, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, unknown
 from barnabas.testing.extension import Commands, Extension, settle
@@ -16,11 +16,11 @@ from barnabas.testing.history.core.events import Delivered, HistoryEvent, Produc
 from barnabas.testing.history.core.evidence import Anomaly, Evidence, with_groups
 from barnabas.testing.history.core.exactly_once import CommittedRecord, Key
 from barnabas.testing.history.core.final_state import FinalState
-from barnabas.testing.kit_thread import blocking, coroutine
+from barnabas.testing.kit_thread import Aio, blocking, coroutine
 
 if TYPE_CHECKING:
     from barnabas.testing.backend import Backend
-    from barnabas.testing.core import Core
+    from barnabas.testing.handle import Handle
     from barnabas.testing.history.log_reader import LogReader
     from barnabas.testing.history.recorder import Recorder
 
@@ -34,18 +34,6 @@ TRACE_S: Final = 5.0  # to read logs for a trace
 READ_MS: Final = 5_000  # how long one request waits for a leader
 
 E = TypeVar("E", bound=HistoryEvent)
-T = TypeVar("T")
-
-
-class _Cluster(Protocol):
-    def core(self) -> Core: ...
-
-    def backend(self, what: str) -> Backend: ...
-
-    def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T: ...
-
-    @property
-    def _limit_s(self) -> float: ...
 
 
 class Ring:
@@ -87,12 +75,8 @@ def _key(record: CommittedRecord) -> Hashable:
     return record.key
 
 
-class HistoryAio:
-    """The methods of a history that ask brokers, as coroutines for asyncio and trio."""
-
-    def __init__(self, history: History, cluster: _Cluster) -> None:
-        self._history = history
-        self._limit_s = cluster._limit_s
+class HistoryAio(Aio["History"]):
+    """The methods of a history that ask brokers, as coroutines."""
 
     @coroutine
     async def check(self) -> list[Anomaly]:
@@ -103,7 +87,7 @@ class HistoryAio:
         """
         from barnabas.testing.history.core.checker import check
 
-        history = self._history
+        history = self._of
         events = await history._events()
         topics = {each.topic for each in events if isinstance(each, (Produced, Delivered))}
         state = await history._final_state(topics)
@@ -120,14 +104,14 @@ class HistoryAio:
             AssertionError: records are missing, repeated or of unknown origin; the text tells what happened to them.
             KitError: a topic does not exist, or `key` fails.
         """
-        wrong = await self._history.compared(source, target, key)
+        wrong = await self._of.compared(source, target, key)
         if wrong:
             raise AssertionError(wrong)
 
     @coroutine
     async def events(self) -> tuple[HistoryEvent, ...]:
         """As `History.events`."""
-        return await self._history._events()
+        return await self._of._events()
 
 
 class History(Extension):
@@ -138,7 +122,7 @@ class History(Extension):
 
     _called = "kafka.history"
 
-    def __init__(self, cluster: _Cluster, level: str = "off") -> None:
+    def __init__(self, cluster: Handle, level: str = "off") -> None:
         self._cluster = cluster
         self._ring = Ring()
         self.level = level
@@ -188,7 +172,7 @@ class History(Extension):
     @property
     def aio(self) -> HistoryAio:
         """The methods that ask brokers, as coroutines."""
-        return HistoryAio(self, self._cluster)
+        return HistoryAio(self, self._cluster._limit_s)
 
     # -- for the kit
 

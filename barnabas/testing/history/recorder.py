@@ -26,7 +26,7 @@ from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.faults.table import is_internal, mapped
 from barnabas.testing.history.core.describe import DESCRIBED, Fields, produced_batches, refused_batches
-from barnabas.testing.history.request_texts import FETCH, PRODUCE, TopicNames, outcome, subject
+from barnabas.testing.history.last_requests import FETCH, PRODUCE, Entry, OutcomeText, TopicNames, outcome, subject
 
 LEVELS: Final = ("off", "last", "all")
 CONNECTIONS_KEPT: Final = 200
@@ -41,18 +41,6 @@ PLACES_KEPT: Final = (
     8  # topics of a Produce or Fetch request, or partitions of its first topic, that are kept as they are
 )
 TEXT_CHARS_MAX: Final = 1_000
-
-# time of this process in s, API key, what is kept of the request, what is kept of its answer; each of the two as it is, or as a text
-Entry = tuple[float, int, Any, Any]
-
-
-class OutcomeText:
-    """What a described answer says; None: it is not there yet."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str | None = "") -> None:
-        self.text = text
 
 
 class Recorder:

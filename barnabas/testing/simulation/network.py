@@ -1,8 +1,7 @@
-"""SimNetwork: machines joined by links of random latency that can be cut.
+"""SimNetwork: machines joined by links of random latency, with the faults of the test kit's links.
 
-A connection is an ordered stream: a segment never overtakes another. While a link is cut, what is sent over it waits, as
-TCP retransmits; it arrives after the link is healed, unless the connection was reset before. A killed process's
-connections are reset; those of a machine without power stay silent until it answers again, then they are reset.
+Each direction of a connection is a `Pipe`, and each direction of a link has a `Flow`. A killed process's connections are reset; those of
+a machine without power stay silent until it answers again, then they are reset.
 
 Invariants: nothing is delivered to a dead process; one virtual time and one order for all.
 """
@@ -16,15 +15,18 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import LocalProtocolError
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.loop import SimLoop
-from barnabas.testing.simulation.process import Process, ProcessDead, current_process
+from barnabas.testing.simulation.process import check_alive
 from barnabas.testing.simulation.transport import SimTransport
+from barnabas.testing.world.pipe import Flow, Pipe
 
 if TYPE_CHECKING:
     import ssl
@@ -34,14 +36,9 @@ _LOCAL_NAMES = ("", "0.0.0.0", "127.0.0.1", "localhost", "::", "::1")
 _EPHEMERAL_PORT_FIRST = 32_768
 _SYN_RETRY_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # as Linux doubles them: 127 s in all
 _SPLIT_ONE_IN = 16  # segments that arrive in two pieces: framing must not care
-_NS_PER_US = 1_000
 
 
-class Latency(NamedTuple):
-    """One-way delay of a link in microseconds, drawn evenly from min to max."""
-
-    min_us: int = 50
-    max_us: int = 500
+LATENCY = Flow(latency_s=275e-6, jitter_s=225e-6)
 
 
 class SimListener:
@@ -125,7 +122,7 @@ class SimHost:
         _refuse_tls(options.tls)
         if host not in (*_LOCAL_NAMES, self.name):
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), host)
-        _check_alive()
+        check_alive()
         if port == 0:
             port = self.ephemeral_port()
         if port in self.listeners:
@@ -148,7 +145,7 @@ class SimHost:
         target = self if host in _LOCAL_NAMES else self._network.find(host)
         if target is None or host in self._network.nameless:
             raise OSError(errno.EHOSTUNREACH, "no machine of this name", host)
-        _check_alive()
+        check_alive()
         await self._network.syn(self, target)
         listener = target.listeners.get(port)
         if listener is None or not listener.accepting or (self.name, target.name) in self._network.refused:
@@ -198,21 +195,19 @@ class SimNetwork:
     Args:
         loop: the loop of the world.
         rng: draws latencies and splits.
-        latency: of every link that is not in `links`.
+        flow: of each direction of a link that was not shaped.
     """
 
-    def __init__(self, loop: SimLoop, rng: SimRng, latency: Latency | None = None) -> None:
+    def __init__(self, loop: SimLoop, rng: SimRng, flow: Flow = LATENCY) -> None:
         self.loop = loop
         self.hosts: dict[str, SimHost] = {}
-        self.latency = latency or Latency()
-        self.links: dict[tuple[str, str], Latency] = {}  # (from, to)
         self.nameless: set[str] = set()  # machines whose names cannot be resolved, as those of removed containers
         self.refused: set[tuple[str, str]] = set()  # (from, to): new connections that a firewall refuses
         self.bytes_delivered = 0
         self.after_delivery: Callable[[str, str], None] = _nothing  # (from, to): called after a segment was delivered
         self._rng = rng
-        self._cut: dict[tuple[str, str], None] = {}
-        self._held: dict[tuple[str, str], list[SimTransport]] = {}  # an entry for each segment that waits
+        self._flow = flow
+        self._shaped: dict[tuple[str, str], Flow] = {}  # (from, to)
         self._orphans: dict[str, list[SimTransport]] = {}
 
     def host(self, name: str) -> SimHost:
@@ -223,37 +218,54 @@ class SimNetwork:
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
+    def shape(self, source: str, target: str, **values: Any) -> None:
+        """Changes the flow of one direction of a link: cut, latency_s, jitter_s, bytes_per_s, bytes_max, slice_*. See `Flow`."""
+        flow = self._shaped[source, target] = replace(self.flow(source, target), **values)
+        for transport in list(self.host(target).transports):
+            if transport.remote[0] == source:
+                transport.inbound.shape(flow)
+
+    def unshape(self) -> None:
+        """Every link has the world's latency again. Cuts stay."""
+        for (source, target), flow in list(self._shaped.items()):
+            self.shape(source, target, **{**asdict(self._flow), "cut": flow.cut})
+
+    def flow(self, source: str, target: str) -> Flow:
+        """The flow of one direction of a link."""
+        return self._shaped.get((source, target), self._flow)
+
     def cut(self, a: str, b: str, *, both_ways: bool = True) -> None:
         """Stops all deliveries from `a` to `b` (and back) until `heal`."""
-        self._cut[(a, b)] = None
+        self.shape(a, b, cut=True)
         if both_ways:
-            self._cut[(b, a)] = None
+            self.shape(b, a, cut=True)
 
     def isolate(self, name: str) -> None:
         """Cuts the links between a machine and all others."""
-        for other in self.hosts:
+        for other in list(self.hosts):
             if other != name:
                 self.cut(name, other)
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """Restores the link between `a` and `b`, all links of `a`, or all links. Waiting segments are sent again in their order."""
-        for link in list(self._cut):
-            if (a is None or a in link) and (b is None or b in link):
-                del self._cut[link]
-                for transport in self._held.pop(link, ()):
-                    self._schedule(transport)
+        """Restores the link between `a` and `b`, all links of `a`, or all links. What waits arrives at once, in its order."""
+        for link, flow in list(self._shaped.items()):
+            if flow.cut and (a is None or a in link) and (b is None or b in link):
+                self.shape(*link, cut=False)
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether deliveries in this direction are stopped."""
-        return (source, target) in self._cut
+        return self.flow(source, target).cut
 
     def reset_links(self, a: str, b: str) -> None:
         """Resets every connection between two machines at both ends, as a firewall does."""
         for transport in list(self.host(a).transports):
             if transport.remote[0] == b:
-                if transport.peer is not None:
-                    self._arrive_reset_soon(transport.peer)
-                self._arrive_reset_soon(transport)
+                self._reset_both(transport)
+
+    def _reset_both(self, transport: SimTransport) -> None:
+        if transport.peer is not None:
+            self._arrive_reset_soon(transport.peer)
+        self._arrive_reset_soon(transport)
 
     # -- for transports and hosts --------------------------------------------------------------------------------------
 
@@ -275,16 +287,22 @@ class SimNetwork:
         peer = source.peer
         if peer is None:
             return
+        if not segment:
+            peer.inbound.end(partial(self._deliver, peer, segment))
+            return
         if len(segment) > 1 and self._rng.randrange(_SPLIT_ONE_IN) == 0:
             middle = 1 + self._rng.randrange(len(segment) - 1)
-            self._depart(peer, segment[:middle])
+            peer.inbound.put(segment[:middle])
             segment = segment[middle:]
-        self._depart(peer, segment)
+        peer.inbound.put(segment)
 
     def reset(self, source: SimTransport) -> None:
         """Sends a reset to the other end."""
         if source.peer is not None:
-            self._depart(source.peer, None)
+            self._send_reset(source.peer)
+
+    def _send_reset(self, target: SimTransport) -> None:
+        target.inbound.end(partial(self._deliver, target, None))
 
     def forget(self, transport: SimTransport) -> None:
         """Removes a closed end."""
@@ -301,7 +319,7 @@ class SimNetwork:
         """Resets the other ends of connections that a power loss has ended."""
         for transport in self._orphans.pop(host.name, ()):
             if self.is_alive(transport):
-                self._depart(transport, None)
+                self._send_reset(transport)
 
     async def syn(self, source: SimHost, target: SimHost) -> None:
         """Sends the first packet of a connection; retries while the link is cut or the machine is off."""
@@ -318,11 +336,16 @@ class SimNetwork:
 
     async def delay(self, source: SimHost, target: SimHost) -> None:
         """Waits for the latency of one direction of a link."""
-        await asyncio.sleep(self._latency_ns(source.name, target.name) / 1e9)
+        flow = self.flow(source.name, target.name)
+        await asyncio.sleep(flow.latency_s + flow.jitter_s * (2 * self._rng.random() - 1))
 
-    def _latency_ns(self, source: str, target: str) -> int:
-        latency = self.links.get((source, target), self.latency)
-        return (latency.min_us + self._rng.randrange(latency.max_us - latency.min_us + 1)) * _NS_PER_US
+    def pipe(self, target: SimTransport) -> Pipe:
+        """What carries bytes to an end. A link that is full, or has carried its limit of bytes, resets the connection."""
+        reset = partial(self._reset_both, target)
+        pipe = Pipe(self.loop, self._rng, partial(self._deliver, target), reset, target.context)
+        pipe.on_limit = reset
+        pipe.shape(self.flow(target.remote[0], target.local[0]))
+        return pipe
 
     def _arrive_reset_soon(self, transport: SimTransport) -> None:
         if self.is_alive(transport):
@@ -335,24 +358,8 @@ class SimNetwork:
         elif self.is_alive(transport):
             transport.begin(listener.factory())
 
-    def _depart(self, target: SimTransport, segment: bytes | None) -> None:
-        """Queues a segment (None: a reset) after all earlier ones."""
-        target.inbound.append(segment)
-        self._schedule(target)
-
-    def _schedule(self, target: SimTransport) -> None:
-        """Schedules one arrival at `target`. It delivers the first queued segment of that time."""
-        arrival = self.loop.now_ns + self._latency_ns(target.remote[0], target.local[0])
-        target.last_arrival_ns = max(arrival, target.last_arrival_ns)
-        self.loop.call_at_ns(target.last_arrival_ns, self._deliver, target, context=target.context)
-
-    def _deliver(self, target: SimTransport) -> None:
-        """Runs in the receiver's context, so never for a dead process."""
-        link = (target.remote[0], target.local[0])
-        if link in self._cut:
-            self._held.setdefault(link, []).append(target)
-            return
-        segment = target.inbound.popleft()
+    def _deliver(self, target: SimTransport, segment: bytes | None) -> None:
+        """Delivers a segment (None: a reset). Runs in the receiver's context, so never for a dead process."""
         if not self.is_alive(target):
             return
         size = "reset" if segment is None else f"{len(segment)} {zlib.crc32(segment):08x}"
@@ -365,17 +372,11 @@ class SimNetwork:
         else:
             self.bytes_delivered += len(segment)
             target.arrive(segment)
-            self.after_delivery(*link)
+            self.after_delivery(target.remote[0], target.local[0])
 
 
 def _nothing(source: str, target: str) -> None:
     """The default callback, which does nothing."""
-
-
-def _check_alive() -> None:
-    process: Process | None = current_process()
-    if process is not None and not process.alive:
-        raise ProcessDead
 
 
 def _refuse_tls(tls: object) -> None:

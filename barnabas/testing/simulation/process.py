@@ -31,6 +31,13 @@ def current_process(context: contextvars.Context | None = None) -> Process | Non
     return _CURRENT.get() if context is None else context.get(_CURRENT)
 
 
+def check_alive() -> None:
+    """Raises ProcessDead if the running code belongs to a dead process."""
+    process = current_process()
+    if process is not None and not process.alive:
+        raise ProcessDead
+
+
 class Process:
     """One incarnation of a program on a machine.
 

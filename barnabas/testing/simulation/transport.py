@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.ports import Buffer
 from barnabas.testing.simulation.process import current_process
+from barnabas.testing.world.pipe import Pipe
 
 if TYPE_CHECKING:
     from barnabas.testing.simulation.loop import SimLoop
@@ -34,6 +35,10 @@ class Carrier(Protocol):
 
     def address(self, host: str) -> str:
         """The internet address of a machine."""
+        ...
+
+    def pipe(self, target: SimTransport) -> Pipe:
+        """What carries bytes to an end."""
         ...
 
     def is_alive(self, transport: SimTransport) -> bool:
@@ -68,8 +73,7 @@ class SimTransport(asyncio.Transport):
         self.remote = remote
         self.context = context
         self.peer: SimTransport | None = None
-        self.inbound: deque[bytes | None] = deque()  # in transit to this end; None is a reset
-        self.last_arrival_ns = 0
+        self.inbound = network.pipe(self)  # in transit to this end
         self._network = network
         self._protocol: asyncio.BaseProtocol | None = None
         self._outgoing = bytearray()  # written, beyond the window

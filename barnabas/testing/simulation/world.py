@@ -1,7 +1,7 @@
 """World: machines, their disks and links, one virtual time, one seed.
 
-A machine and its disk survive their processes. A machine runs one process at a time. A crash first cuts the process's ports
-(network, then disk), then loses unsynced changes of the disk if it is a power loss, then cancels the process's tasks.
+A machine and its disk survive their processes. A machine runs one process at a time. A crash first cuts the process's ports,
+then loses unsynced changes of the disk if it is a power loss, then cancels the process's tasks.
 
 Invariants: the same seed and program give the same trace under any PYTHONHASHSEED, on any computer, at any speed.
 """
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from barnabas.errors import BarnabasError
-from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.clock import SimClock, SimRng
 from barnabas.testing.simulation.disk import SimDisk
 from barnabas.testing.simulation.loop import SimLoop
-from barnabas.testing.simulation.network import Latency, SimHost, SimNetwork
+from barnabas.testing.simulation.network import LATENCY, SimHost, SimNetwork
 from barnabas.testing.simulation.process import Process, current_process
 from barnabas.testing.simulation.trace import Trace
+from barnabas.testing.world.pipe import Flow
 
 T = TypeVar("T")
 
@@ -47,25 +47,22 @@ class Machine:
     """A computer: a name in the network, a disk, a clock, and at most one running process.
 
     Attributes:
-        disk: survives kills; `disk.fail(...)` makes its calls fail.
-        sync_pause_s: seconds that each sync of the disk takes in addition.
+        disk: survives kills; `disk.fail(...)` makes its calls fail, `disk.slow(seconds)` its syncs slow;
+            `disk.before_change` is called before each change, so a test may kill the process there.
         clock: `clock.skew_ms` is the offset of its wall clock.
         process: the running process, else None.
         incarnation: number of processes started so far.
         callback_s: how long each callback of its processes takes; set it before the start. A slow process cannot be paused.
-        before_disk_change: called before each change that the process makes to its disk; a test may kill the process there.
     """
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
-        self.disk = MemoryDisk(f"/{name}")
-        self.sync_pause_s = 0.0
+        self.disk = SimDisk(name, world.loop, SimRng(world.seed, f"disk {name}"))
         self.callback_s = 0.0
         self.clock = SimClock(world.loop)
         self.host = world.network.host(name)
         self.process: Process | None = None
         self.incarnation = 0
-        self.before_disk_change: Callable[[str], None] = _nothing
         self._world = world
         self._rng = SimRng(world.seed, f"machine {name}")
 
@@ -81,21 +78,12 @@ class Machine:
         process = Process(f"{self.name}#{self.incarnation}")
         process.callback_ns = round(self.callback_s * 1e9)
         rng = SimRng(self._world.seed, process.label)
-        disk = SimDisk(
-            self.name,
-            self.disk,
-            self._world.loop,
-            rng,
-            before_change=lambda what: self.before_disk_change(what),
-            pause_s=lambda: self.sync_pause_s,
-        )
         process.on_death(self.host.kill)
-        process.on_death(disk.cut)
         self.process = process
         if not self.host.powered:
             self.host.restore_power()
         self._note(f"start {process.label}")
-        ports = Ports(self.clock, rng, disk, self.host)
+        ports = Ports(self.clock, rng, self.disk, self.host)
         return process.context.run(
             lambda: self._world.loop.create_task(self._run(process, program, ports, may_fail), name="program")
         )
@@ -163,10 +151,6 @@ class Machine:
         self._world.trace.note(self._world.loop.now_ns, what)
 
 
-def _nothing(what: str) -> None:
-    """The default callback, which does nothing."""
-
-
 class _LoggedExceptions(logging.Handler):
     """Fails the world for an exception that a program only logs: logs of simulated runs are not read."""
 
@@ -186,16 +170,16 @@ class World:
 
     Args:
         seed: seed of all random draws.
-        latency: of links that are not in `network.links`.
+        flow: of each direction of a link that was not shaped by `network`.
         keep_trace: number of last events whose text is kept; None keeps all.
     """
 
-    def __init__(self, seed: int, *, latency: Latency | None = None, keep_trace: int | None = 40) -> None:
+    def __init__(self, seed: int, *, flow: Flow = LATENCY, keep_trace: int | None = 40) -> None:
         self.seed = seed
         self.trace = Trace(keep=keep_trace)
         self.loop = SimLoop(self.trace)
         self.rng = SimRng(seed, "world")
-        self.network = SimNetwork(self.loop, SimRng(seed, "network"), latency)
+        self.network = SimNetwork(self.loop, SimRng(seed, "network"), flow)
         self.machines: dict[str, Machine] = {}
 
     def machine(self, name: str) -> Machine:

@@ -18,35 +18,32 @@ from barnabas.testing.errors import (
     unknown,
 )
 from barnabas.testing.extension import settle
-from barnabas.testing.kit_thread import blocking, coroutine
-from barnabas.testing.world.disks import CALLS, CHANGE, PARTS_DONE, SPACE, PartDone
+from barnabas.testing.kit_thread import Aio, blocking, coroutine
+from barnabas.testing.world.disks import CALLS, CHANGE, PARTS_DONE, SPACE, DiskRule, PartDone
 from barnabas.testing.world.surroundings import DiskState, Surroundings
 
 SECONDS_MAX: Final = 3_600.0
 WAIT_S: Final = 10.0
 
 
-class DiskFaultAio:
-    """The method of a disk's fault that waits, as a coroutine for asyncio and trio."""
-
-    def __init__(self, fault: DiskFault) -> None:
-        self._fault = fault
+class DiskFaultAio(Aio["DiskFault"]):
+    """The coroutine of a disk fault."""
 
     @coroutine
     async def wait(self, hits: int = 1, timeout: float = WAIT_S) -> DiskFault:
         """Returns when `hits` calls have met it; if it kills, when the broker is down. Raises KitTimeout after `timeout` seconds."""
-        fault, state = self._fault, self._fault._state
+        fault, state = self._of, self._of._state
         checked_number("wait: hits", hits)
         timeout = checked_seconds("wait: timeout", timeout, zero=True)
-        if 0 <= state.times < hits:
+        if 0 <= state.rule.times < hits:
             raise KitError(
-                f"wait: hits={hits}: this fault meets {state.times} at most; write times={hits} where it begins"
+                f"wait: hits={hits}: this fault meets {state.rule.times} at most; write times={hits} where it begins"
             )
         try:
             async with asyncio.timeout(timeout):
                 await fault._world.met(state, hits)
         except TimeoutError:
-            end = ", and the broker has not ended" if state.effect == "kill" and state.count else ""
+            end = ", and the broker has not ended" if state.rule.effect == "kill" and state.count else ""
             raise KitTimeout(f"{fault}: {state.count} of {hits} calls within {timeout:g} s{end}") from None
         return fault
 
@@ -220,8 +217,8 @@ class BrokerDisk(NearestNames):
         """Removes every fault of this disk. A bit that was flipped stays; a broker that has stopped needs a restart."""
         self._remove(None)
 
-    def _add(self, effect: str, call: str, **rule: Any) -> DiskFault:
-        state = DiskState(self._broker, effect, call, log_dir=self._log_dir, **rule)
+    def _add(self, effect: str, call: str, *, strict: bool = False, **rule: Any) -> DiskFault:
+        state = DiskState(self._broker, DiskRule(0, effect, (call,), log_dir=self._log_dir, **rule), strict)
         self._world.host.wait(self._world.add_disk_fault(state))
         return DiskFault(self._world, state)
 
@@ -230,9 +227,9 @@ class BrokerDisk(NearestNames):
             each
             for each in self._world.disks
             if each.broker == self._broker
-            and call in (None, each.call)
-            and effect in (None, each.effect)
-            and self._log_dir in (None, each.log_dir)
+            and (call is None or call in each.rule.calls)
+            and effect in (None, each.rule.effect)
+            and self._log_dir in (None, each.rule.log_dir)
         ]
         self._world.host.wait(self._world.remove_disk_faults(states))
 

@@ -7,29 +7,26 @@ from types import TracebackType
 from typing import Final, Self
 
 from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_seconds
-from barnabas.testing.kit_thread import blocking, coroutine
+from barnabas.testing.kit_thread import Aio, blocking, coroutine
 from barnabas.testing.world.surroundings import Surroundings
 
 WAIT_S: Final = 10.0
 
 
-class ExpectedEndAio:
-    """The method of an expected end that waits, as a coroutine for asyncio and trio."""
-
-    def __init__(self, world: Surroundings, broker_id: int) -> None:
-        self._world = world
-        self._broker = broker_id
+class ExpectedEndAio(Aio["ExpectedEnd"]):
+    """The coroutine of an expected end."""
 
     @coroutine
     async def wait(self, timeout: float = WAIT_S) -> None:
         """Returns when the broker is down. Raises KitTimeout after `timeout` seconds."""
         timeout = checked_seconds("wait: timeout", timeout, zero=True)
+        world, broker_id = self._of._world, self._of._broker
         try:
             async with asyncio.timeout(timeout):
-                await self._world.ended(self._broker)
+                await world.ended(broker_id)
         except TimeoutError:
-            state = self._world.host.backend("expect_end").state(self._broker)
-            raise KitTimeout(f"broker {self._broker} has not ended within {timeout:g} s; it is {state}") from None
+            state = world.host.backend("expect_end").state(broker_id)
+            raise KitTimeout(f"broker {broker_id} has not ended within {timeout:g} s; it is {state}") from None
 
 
 class ExpectedEnd(NearestNames):
@@ -46,7 +43,7 @@ class ExpectedEnd(NearestNames):
     @property
     def aio(self) -> ExpectedEndAio:
         """The method that waits, as a coroutine."""
-        return ExpectedEndAio(self._world, self._broker)
+        return ExpectedEndAio(self)
 
     _called = "end"
     wait = blocking(ExpectedEndAio.wait, waits_for_application=True)

@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.testing.errors import KitError, unknown
-from barnabas.testing.kit_thread import blocking, coroutine
+from barnabas.testing.kit_thread import Aio, blocking, coroutine
 
 if TYPE_CHECKING:
     from barnabas.client.admin.types import GroupDescription, GroupMemberDescription
     from barnabas.testing.core import Core
     from barnabas.testing.faults.fault import Fault
-    from barnabas.testing.faults.handles import Faults
+    from barnabas.testing.handle import Handle
 
 T = TypeVar("T")
 
 
-class _Cluster(Protocol):
-    """What a group needs from the handle of its cluster."""
-
-    def core(self) -> Core: ...
-
-    def wire_faults(self) -> Faults: ...
-
-    @property
-    def _limit_s(self) -> float: ...
-
-
-class GroupActionsAio:
-    """The methods of a group that wait, as coroutines for asyncio and trio."""
-
-    def __init__(self, cluster: _Cluster, name: str) -> None:
-        self._cluster = cluster
-        self._name = name
-        self._limit_s = cluster._limit_s
+class GroupActionsAio(Aio["GroupActions"]):
+    """The methods of a group as coroutines."""
 
     @coroutine
     async def members(self) -> list[GroupMemberDescription]:
         """Its members: member_id, group_instance_id, client_id, client_host and assignment. Empty if the group does not exist."""
-        return await members(self._cluster.core(), self._name)
+        return await members(self._of._cluster.core(), self._of.name)
 
     @coroutine
     async def evict(self, member: str) -> None:
@@ -49,7 +33,7 @@ class GroupActionsAio:
 
         `member`: member id, client id or group.instance.id. Raises KitError: no member, or more than one, has this name.
         """
-        await evict(self._cluster.core(), self._name, member)
+        await evict(self._of._cluster.core(), self._of.name, member)
 
     @coroutine
     async def move(self, partition: tuple[str, int], *, to: str) -> None:
@@ -67,7 +51,7 @@ class GroupActionsAio:
             KitTimeout: a member did not take part; the text names it.
             NotPossible: in mode `remote`.
         """
-        await _move(self._cluster.core(), self._name, partition, to)
+        await _move(self._of._cluster.core(), self._of.name, partition, to)
 
 
 class GroupActions:
@@ -78,7 +62,7 @@ class GroupActions:
     evict = blocking(GroupActionsAio.evict)
     move = blocking(GroupActionsAio.move)
 
-    def __init__(self, cluster: _Cluster, name: str) -> None:
+    def __init__(self, cluster: Handle, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise KitError(f"group({name!r}): write the id of a group as text")
         self.name = name
@@ -87,7 +71,7 @@ class GroupActions:
     @property
     def aio(self) -> GroupActionsAio:
         """The methods that wait, as coroutines."""
-        return GroupActionsAio(self._cluster, self.name)
+        return GroupActionsAio(self, self._cluster._limit_s)
 
     def hold(self, api: str = "SyncGroup", *, times: int | None = None) -> Fault:
         """Requests of its members wait until `release()` of the returned fault.

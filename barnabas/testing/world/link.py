@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 from barnabas.ports import Buffer, Rng
-from barnabas.testing.world.flow import FREE, Flow
-from barnabas.testing.world.pipe import Pipe
+from barnabas.testing.world.pipe import FREE, Flow, Pipe
 
 BUFFER_BYTES: Final = 65_536  # of one read while a flow is not free
 WRITE_HIGH: Final = 65_536  # as asyncio's default

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.state import GroupState
@@ -24,7 +24,9 @@ from barnabas.protocol.messages.groups import (
     TopicPartition,
 )
 from barnabas.protocol.schema import decode_versioned, encode_versioned
-from barnabas.testing.node_host import NodeHost
+
+if TYPE_CHECKING:
+    from barnabas.testing.node_host import NodeHost
 
 Told = dict[str, str]  # {}: done; "missing": what it waits for; "refused": why it cannot be
 EMPTY: Final = b"\0\0\0\0\0\0\xff\xff\xff\xff"  # an assignment of version 0 without partitions

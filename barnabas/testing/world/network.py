@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions, Network
 from barnabas.ports import Rng
-from barnabas.testing.world.flow import Flow, merged
 from barnabas.testing.world.link import LinkConnection
+from barnabas.testing.world.pipe import Flow, merged
 
 if TYPE_CHECKING:
     import ssl

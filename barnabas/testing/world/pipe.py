@@ -1,4 +1,5 @@
-"""Pipe: one direction of a connection whose link is not free: bytes that wait for their time, or for the end of a cut.
+"""Pipe: one direction of a connection, of a kit's link that is not free and of every simulated link: bytes that wait for their time, or for
+the end of a cut.
 
 Invariants: bytes never overtake each other; nothing is lost or doubled; while the flow is cut nothing is emitted. At most BYTES_MAX wait:
 a receiver that is full stops its sender (`is_full`), and what is sent over a cut all the same ends the connection.
@@ -7,15 +8,81 @@ a receiver that is full stops its sender (`is_full`), and what is sent over a cu
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from barnabas.ports import Rng
-from barnabas.testing.world.flow import FREE, Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One direction.
+
+    Attributes:
+        cut: nothing arrives until the cut ends; then everything does, as TCP repeats it.
+        latency_s: added to the time of each byte.
+        jitter_s: the most that is added to or taken from the latency, drawn for each piece of data. Bytes stay in their order.
+        bytes_per_s: 0: without limit.
+        slow_close_s: a connection closes this much later.
+        reset_s: connections are reset this long after they were made, or after this was written; -1: never.
+        resets: how often `reset_s` was written: each time begins the wait anew.
+        bytes_max: a connection closes after this many bytes; -1: without limit.
+        slice_bytes: the data arrive in pieces of this size; 0: whole.
+        slice_variation: the most that a piece is larger or smaller.
+        slice_delay_s: between two pieces.
+    """
+
+    cut: bool = False
+    latency_s: float = 0.0
+    jitter_s: float = 0.0
+    bytes_per_s: float = 0.0
+    slow_close_s: float = 0.0
+    reset_s: float = -1.0
+    resets: int = 0
+    bytes_max: int = -1
+    slice_bytes: int = 0
+    slice_variation: int = 0
+    slice_delay_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The flow as JSON value."""
+        return asdict(self)
+
+
+FREE: Final = Flow()
+
+
+def merged(flows: Iterable[Flow]) -> Flow:
+    """What several flows do together: delays add up, the smallest limit holds."""
+    result = FREE
+    for each in flows:
+        result = each if result is FREE else _pair(result, each)
+    return result
+
+
+def _pair(one: Flow, two: Flow) -> Flow:
+    sliced = min((each for each in (one, two) if each.slice_bytes), key=lambda each: each.slice_bytes, default=FREE)
+    return Flow(
+        cut=one.cut or two.cut,
+        latency_s=one.latency_s + two.latency_s,
+        jitter_s=one.jitter_s + two.jitter_s,
+        bytes_per_s=min((each.bytes_per_s for each in (one, two) if each.bytes_per_s), default=0.0),
+        slow_close_s=one.slow_close_s + two.slow_close_s,
+        reset_s=min((each.reset_s for each in (one, two) if each.reset_s >= 0), default=-1.0),
+        resets=one.resets + two.resets,
+        bytes_max=min((each.bytes_max for each in (one, two) if each.bytes_max >= 0), default=-1),
+        slice_bytes=sliced.slice_bytes,
+        slice_variation=sliced.slice_variation,
+        slice_delay_s=sliced.slice_delay_s,
+    )
+
 
 FULL_BYTES: Final = 1 << 20  # the sender is stopped
 BYTES_MAX: Final = 64 << 20  # waiting in one pipe; beyond it, the connection fails
+CLOCK_S: Final = 1e-9  # a timer may run this much early: the simulated clock counts nanoseconds
 
 _End = Callable[[], None]
 
@@ -26,15 +93,23 @@ class Pipe:
     Args:
         deliver: takes bytes that have arrived; returns False if the receiver takes no more before `resume`.
         overflow: called once if more than BYTES_MAX wait.
+        context: of the receiver. Bytes arrive in this context only, in a later turn of the loop. None: in that of the caller, at once if
+            they are due.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, rng: Rng, deliver: Callable[[bytes], None], overflow: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        rng: Rng,
+        deliver: Callable[[bytes], None],
+        overflow: Callable[[], None],
+        context: contextvars.Context | None = None,
     ) -> None:
         self._loop = loop
         self._rng = rng
         self._deliver = deliver
         self._overflow = overflow
+        self._context = context
         self._items: deque[tuple[float, bytes | _End]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._last_s = 0.0  # time of the last item
@@ -77,13 +152,13 @@ class Pipe:
                 position += len(piece)
         elif data:
             self._add(data, 0.0)
-        self.pump()
+        self._wake()
 
     def end(self, end: _End, delay_s: float = 0.0) -> None:
         """Calls `end` after everything that was sent before."""
         self._last_s = max(self._last_s, self._loop.time() + self.flow.latency_s) + delay_s
         self._items.append((self._last_s, end))
-        self.pump()
+        self._wake()
 
     def shape(self, flow: Flow) -> None:
         """Changes the flow. What waits goes at once unless the link is cut; it was sent before the change."""
@@ -92,12 +167,13 @@ class Pipe:
         self.flow = flow
         self._last_s = 0.0
         self._items = deque((0.0, each) for _, each in self._items)
-        self.pump()
+        self._disarm()
+        self._wake()
 
     def resume(self) -> None:
         """The receiver takes bytes again."""
         self.stopped = False
-        self.pump()
+        self._wake()
 
     def drop(self) -> None:
         """Forgets what waits."""
@@ -117,7 +193,20 @@ class Pipe:
         self._items.append((due_s, data))
         self.size += len(data)
 
-    def pump(self) -> None:
+    def _wake(self) -> None:
+        if self._context is None:
+            self._pump()
+        elif self._items and self._timer is None and not self._pumping:
+            self._arm(max(self._items[0][0], self._loop.time()))
+
+    def _arm(self, due_s: float) -> None:
+        self._timer = self._loop.call_at(due_s, self._fire, context=self._context)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _pump(self) -> None:
         """Emits what is due, and arms a timer for the rest."""
         if self._pumping:
             return
@@ -126,8 +215,8 @@ class Pipe:
             self._disarm()
             while self._items and not self.stopped and not self.flow.cut:
                 due_s, item = self._items[0]
-                if due_s > self._loop.time():
-                    self._timer = self._loop.call_at(due_s, self.pump)
+                if due_s > self._loop.time() + CLOCK_S:
+                    self._arm(due_s)
                     return
                 self._items.popleft()
                 if not isinstance(item, bytes):

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.testing.backend import not_possible
 from barnabas.testing.errors import KitError, KitTimeout
 from barnabas.testing.extension import Commands, Extension
-from barnabas.testing.world.disks import DiskRule, PartDone
-from barnabas.testing.world.flow import FREE, Flow
+from barnabas.testing.world.disks import DiskRule
+from barnabas.testing.world.pipe import FREE, Flow
 from barnabas.testing.world.sides import Side
 
 if TYPE_CHECKING:
-    from barnabas.testing.backend import Backend
-    from barnabas.testing.core import Core
-
-T = TypeVar("T")
+    from barnabas.testing.handle import Handle
 
 CALLS_KEPT: Final = 1_000  # of each fault
 POLL_S: Final = 0.001
-
-
-class WorldHost(Protocol):
-    """What the world needs from the handle of its cluster."""
-
-    def core(self) -> Core: ...
-
-    def backend(self, what: str) -> Backend: ...
-
-    def wait(self, work: Coroutine[Any, Any, T]) -> T: ...
-
-    async def wait_async(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
 @dataclass(eq=False)
@@ -68,39 +53,28 @@ class LinkState:
 
 @dataclass(eq=False)
 class DiskState:
-    """One fault of one broker's disk: a `DiskRule`, and what has met it.
+    """One fault of one broker's disk, and the calls that it matched.
 
     Attributes:
-        times: calls that may meet it; -1: all.
-        strict: a test that passes fails if no call has met it.
-        met: the first calls that have.
-        count: how many have.
+        strict: a test that passes fails if the rule matched no call.
+        met: the first calls that it matched.
+        count: how many it matched.
     """
 
     broker: int
-    effect: str
-    call: str
-    number: int = 0
-    path: str = "*"
-    skip: int = 0
-    times: int = -1
-    seconds: float = 0.0
-    done: PartDone = "nothing"
-    lose: str = "nothing"
-    log_dir: int | None = None
+    rule: DiskRule
     strict: bool = False
-    id: int = 0
     met: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # replaced at each hit
 
     @property
     def used_up(self) -> bool:
-        """Whether no further call meets it."""
-        return 0 <= self.times <= self.count
+        """Whether it matches no further call."""
+        return 0 <= self.rule.times <= self.count
 
     def note(self, call: dict[str, Any]) -> None:
-        """A call has met it."""
+        """Adds a call that it matched."""
         self.count += 1
         if len(self.met) < CALLS_KEPT:
             self.met.append(call)
@@ -108,32 +82,21 @@ class DiskState:
         self.changed = asyncio.Event()
 
     def __str__(self) -> str:
-        what = {"kill": f"kill at {self.call}", "watch": f"watch of {self.call}", "slow": f"slow {self.call}"}
-        path = f", path {self.path!r}" if self.path != "*" else ""
-        return f"{what.get(self.effect, f'{self.call} fails')} on broker {self.broker}{path}"
+        rule, [call] = self.rule, self.rule.calls
+        what = {"kill": f"kill at {call}", "watch": f"watch of {call}", "slow": f"slow {call}"}
+        path = f", path {rule.path!r}" if rule.path != "*" else ""
+        return f"{what.get(rule.effect, f'{call} fails')} on broker {self.broker}{path}"
 
     def to_json(self) -> dict[str, Any]:
-        """What the broker gets."""
-        rule = DiskRule(
-            self.id,
-            self.effect,
-            self.call,
-            self.number,
-            self.path,
-            self.skip,
-            self.times if self.times < 0 else self.times - self.count,
-            self.seconds,
-            self.done,
-            self.lose,
-            self.log_dir,
-        )
-        return asdict(rule)
+        """The rule as the broker gets it: with the number of calls that remain."""
+        times = self.rule.times
+        return asdict(replace(self.rule, times=times if times < 0 else times - self.count))
 
 
 class Surroundings(Extension):
     """See the module."""
 
-    def __init__(self, host: WorldHost) -> None:
+    def __init__(self, host: Handle) -> None:
         self.host = host
         self.links: list[LinkState] = []
         self.disks: list[DiskState] = []
@@ -141,6 +104,15 @@ class Surroundings(Extension):
         self._touched: set[int] = set()  # brokers that have got a rule
         self._ends: set[int] = set()  # brokers whose end was allowed
         host.core().extensions.append(self)
+
+    @classmethod
+    def of(cls, handle: Handle, what: str) -> Surroundings:
+        """The surroundings of a cluster. Raises KitError if it does not run, NotPossible if it was started elsewhere."""
+        core = handle.core()
+        if core.backend.mode == "remote":
+            raise not_possible(what, "remote")
+        found = next((each for each in core.extensions if isinstance(each, cls)), None)
+        return found or cls(handle)
 
     # -- as an extension
 
@@ -154,7 +126,7 @@ class Surroundings(Extension):
     def on_event(self, broker_id: int, name: str, value: Any) -> None:
         if name == "disk":
             for each in self.disks:
-                if each.id == value["id"]:
+                if each.rule.id == value["id"]:
                     each.note(
                         {"broker": broker_id, **{name: value[name] for name in ("call", "path", "offset", "size")}}
                     )
@@ -233,7 +205,7 @@ class Surroundings(Extension):
     async def add_disk_fault(self, state: DiskState) -> None:
         """A broker's disk has one fault more."""
         self._last_id += 1
-        state.id = self._last_id
+        state.rule.id = self._last_id
         self.disks.append(state)
         await self._send_disk(state.broker)
 
@@ -247,7 +219,7 @@ class Surroundings(Extension):
         """Waits until this number of calls has met the fault and, for a fault that ends the broker, until the broker is down."""
         while state.count < hits:
             await state.changed.wait()
-        if state.effect == "kill":
+        if state.rule.effect == "kill":
             await self.ended(state.broker)
 
     async def ended(self, broker_id: int) -> None:
@@ -278,7 +250,7 @@ class Surroundings(Extension):
 
     def _disk_commands(self, broker_id: int) -> Commands:
         faults = [each for each in self.disks if each.broker == broker_id and not each.used_up]
-        if any(each.effect == "fail" for each in faults):
+        if any(each.rule.effect == "fail" for each in faults):
             self.allow_end(broker_id)
         return [("set_disk_faults", {"faults": [each.to_json() for each in faults]})]
 

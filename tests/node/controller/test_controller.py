@@ -38,7 +38,7 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsRequest,
 )
 from barnabas.protocol.records import decode_records, iter_batches
-from barnabas.storage.disk import MemoryDisk
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from barnabas.work import UNITS_PER_SLICE, Work
 from tests.support.broker.nodes import Nodes
 from tests.support.waiting import until
@@ -151,7 +151,7 @@ async def test_a_request_that_no_version_of_the_controller_can_carry_is_answered
 
 
 async def test_producer_ids_come_in_blocks_of_a_thousand_and_never_again(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     blocks: list[int | BrokerError] = []
     for _ in range(2):
@@ -246,7 +246,7 @@ async def test_dynamic_settings_take_effect_where_they_are_asked_for(node: Node)
 
 
 async def test_settings_of_the_log_hold_from_the_first_moment_of_the_next_start(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     done: list[Any] = []
 
@@ -262,7 +262,7 @@ async def test_settings_of_the_log_hold_from_the_first_moment_of_the_next_start(
 
 
 async def test_a_snapshot_is_taken_when_enough_was_written(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk, metadata_log_max_record_bytes_between_snapshots="3000")
     done: list[Any] = []
     node.controller.create_topics(creation("a", partitions=60), done.append)
@@ -280,7 +280,7 @@ async def test_a_snapshot_is_taken_when_replaying_the_log_costs_much_more_than_t
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_writer, "SNAPSHOT_FROM_BYTES", 3_000)
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     done: list[Any] = []
     node.controller.create_topics(creation("a", partitions=100), done.append)
@@ -301,10 +301,10 @@ async def test_a_snapshot_is_taken_when_replaying_the_log_costs_much_more_than_t
 
 async def test_a_disk_that_fails_under_the_log_stops_the_node_and_nobody_is_answered(nodes: Nodes) -> None:
     for call in ("pwrite", "sync"):
-        disk = MemoryDisk()
+        disk = FaultyMemoryDisk()
         node = await nodes.start(disk)
         answered: list[Any] = []
-        disk.fail([call], path=CLUSTER_METADATA_FOLDER if call == "pwrite" else "")
+        disk.fail(call, path=f"*{CLUSTER_METADATA_FOLDER if call == 'pwrite' else ''}*")
         node.controller.create_topics(creation("a"), answered.append)
         await until(partial(getattr, node, "failure"))
         assert isinstance(node.failure, OSError)
@@ -323,7 +323,7 @@ async def test_after_the_end_requests_are_refused(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_what_was_answered_survives_a_kill(nodes: Nodes, seed: int) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     answered: list[Any] = []
     sent: list[str] = []
@@ -362,7 +362,7 @@ async def test_what_was_appended_and_not_committed_is_refused_with_the_leadershi
 
 
 async def test_an_open_metadata_transaction_is_aborted_by_the_next_controller(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     half: list[MetadataRecord] = [BeginTransactionRecord(name="half"), TopicRecord(name="lost", topic_id=b"t" * 16)]
     node.quorum.append([encode_record(record) for record in half])

@@ -12,7 +12,7 @@ from barnabas.broker.membership.lifecycle import BrokerState
 from barnabas.broker.metrics import loop_watch
 from barnabas.broker.metrics.health import Health
 from barnabas.broker.node.node import Node
-from barnabas.storage.disk import MemoryDisk
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.broker.nodes import Nodes
 from tests.support.broker.scrapes import get, scrape
 from tests.support.waiting import until
@@ -55,7 +55,7 @@ async def test_a_node_that_waits_for_the_others_loads_metadata(nodes: Nodes) -> 
 
 
 async def test_a_failed_log_directory_is_named_and_counted(nodes: Nodes) -> None:
-    disks = [MemoryDisk(f"/{name}") for name in "ab"]
+    disks = [FaultyMemoryDisk(f"/{name}") for name in "ab"]
     node = await nodes.start(*disks, **LISTEN)
     peer = await nodes.peer(node)
     await peer.create("t", 4)
@@ -64,7 +64,7 @@ async def test_a_failed_log_directory_is_named_and_counted(nodes: Nodes) -> None
     assert before.value("kafka_log_logmanager_offlinelogdirectorycount") == 0
     assert before.value("kafka_server_replicamanager_partitioncount") == 4
 
-    disks[1].fail(["sync"], path="t-", times=None)
+    disks[1].fail("sync", path="*t-*", times=None)
     list(node.log_dirs)[1].fail(OSError(5, "Input/output error", "/b/t-1"))
     await until(lambda: not list(node.log_dirs)[1].online)
     status, reason = await health(node)

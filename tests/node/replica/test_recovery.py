@@ -16,7 +16,7 @@ from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from barnabas.storage.checkpoints import LOG_SIZE_CHECKPOINT
-from barnabas.storage.disk import MemoryDisk
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.broker.nodes import Nodes
 from tests.support.waiting import until
 
@@ -24,7 +24,7 @@ TOPICS = ("a", "b", "c", "d", "e")
 BATCHES = 2_000
 
 
-async def filled(nodes: Nodes, disk: MemoryDisk) -> None:
+async def filled(nodes: Nodes, disk: FaultyMemoryDisk) -> None:
     """Five topics with two thousand batches each, synced with no state of theirs, and a machine that lost power."""
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
@@ -48,7 +48,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("slow")
 async def test_the_node_serves_before_the_last_log_is_open(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     await filled(nodes, disk)
     with caplog.at_level(logging.INFO):
         node = await nodes.start(disk)
@@ -72,7 +72,7 @@ async def test_the_end_of_a_recovery_that_took_less_than_a_second_is_logged(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recovery, "BEFORE_SERVING_MS", 3_600_000)
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     await filled(nodes, disk)
     with caplog.at_level(logging.INFO):
         await nodes.start(disk)
@@ -82,7 +82,7 @@ async def test_the_end_of_a_recovery_that_took_less_than_a_second_is_logged(
 
 @pytest.mark.usefixtures("slow")
 async def test_the_loop_has_its_turn_between_slices(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     await filled(nodes, disk)
     turns = 0
 
@@ -101,7 +101,7 @@ async def test_the_loop_has_its_turn_between_slices(nodes: Nodes) -> None:
 
 @pytest.mark.usefixtures("slow")
 async def test_a_topic_that_is_deleted_before_its_log_is_open(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     await filled(nodes, disk)
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
@@ -114,9 +114,9 @@ async def test_a_topic_that_is_deleted_before_its_log_is_open(nodes: Nodes) -> N
 
 @pytest.mark.usefixtures("slow")
 async def test_a_stop_before_the_last_log_is_open_forgets_nothing(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     await filled(nodes, disk)
-    disk.fail(["open"], path="e-0/", times=None, number=errno.EMFILE)  # is tried again each second
+    disk.fail("open", path="*e-0/*", times=None, number=errno.EMFILE)  # is tried again each second
     await (await nodes.start(disk)).stop()
     disk.heal()
     assert not disk.exists(".kafka_cleanshutdown"), "logs that were not opened were not checked"
@@ -126,7 +126,7 @@ async def test_a_stop_before_the_last_log_is_open_forgets_nothing(nodes: Nodes) 
 
 
 async def test_after_a_kill_the_saved_states_are_gone_on_from(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk, log_flush_offset_checkpoint_interval_ms="10")
     await (await nodes.peer(node)).create("t")
     replica = node.replicas.leader("t", 0)
@@ -135,13 +135,13 @@ async def test_after_a_kill_the_saved_states_are_gone_on_from(nodes: Nodes) -> N
     await until(lambda: replica.log.saved.end_offset == BATCHES)
     node.kill()
     disk.kill()
-    disk.fail(["pread"], path="t-0", after=20, times=None)  # a walk over all batches reads more often
+    disk.fail("pread", path="*t-0*", nth=21, times=None)  # a walk over all batches reads more often
     again = await nodes.start(disk)
     assert again.replicas.leader("t", 0).log.log_end_offset == BATCHES
 
 
 async def test_a_log_that_lost_a_segment_after_a_clean_stop_is_not_opened_at_any_later_start(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk, log_segment_bytes=str(1024 * 1024))
     peer = await nodes.peer(node)
     await peer.create("t")
@@ -167,7 +167,7 @@ async def test_a_log_that_lost_a_segment_after_a_clean_stop_is_not_opened_at_any
 
 
 async def test_sizes_of_another_stop_are_not_compared(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t")
@@ -185,7 +185,7 @@ async def test_sizes_of_another_stop_are_not_compared(nodes: Nodes) -> None:
 async def test_a_log_that_is_damaged_after_a_clean_stop_is_not_cut_at_any_later_start(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t")

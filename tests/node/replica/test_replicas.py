@@ -17,6 +17,7 @@ from barnabas.broker.node.node import Node
 from barnabas.broker.replica import recovery, replicas
 from barnabas.broker.replica.core import follower_log
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.ports import Disk
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsResource,
@@ -26,11 +27,11 @@ from barnabas.protocol.messages.admin import (
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from barnabas.storage import checkpoints
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import SavedState
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from barnabas.work import finished
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.storage.gated_disk import GatedDisk
@@ -55,7 +56,7 @@ async def alter(peer: Peer, topic: str, **settings: str) -> None:
     assert answer.responses[0].error_code == 0
 
 
-def folders(disk: MemoryDisk) -> list[str]:
+def folders(disk: Disk) -> list[str]:
     return [
         name
         for name in disk.listdir("")
@@ -64,7 +65,7 @@ def folders(disk: MemoryDisk) -> list[str]:
 
 
 async def test_a_deleted_topic_is_renamed_at_once_and_removed_later(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t", 2, file_delete_delay_ms="50")
@@ -101,7 +102,7 @@ async def test_a_topic_with_the_longest_name_is_deleted_and_made_anew(nodes: Nod
 
 
 async def test_a_crash_loses_nothing_that_was_flushed(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("safe", flush_messages="1")
@@ -123,7 +124,7 @@ async def test_a_crash_loses_nothing_that_was_flushed(nodes: Nodes) -> None:
 async def test_a_sync_that_is_asked_for_during_the_stop_is_left_to_the_closing(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     await (await nodes.peer(node)).create("t", flush_messages="1")
     replica = node.replicas.leader("t", 0)
@@ -147,7 +148,7 @@ async def test_a_sync_that_is_asked_for_during_the_stop_is_left_to_the_closing(
 
 async def test_what_is_written_where_a_cut_was_is_not_taken_for_durable(nodes: Nodes) -> None:
     """The recovery point of before the cut would leave a hole in the log after a power loss: later segments follow a lost end."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     await (await nodes.peer(node)).create("t")
     for _ in range(3):
@@ -176,11 +177,11 @@ async def test_what_is_written_where_a_cut_was_is_not_taken_for_durable(nodes: N
 
 
 async def test_a_failing_sync_stops_the_node_and_acknowledges_nothing(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t", flush_messages="1")
-    disk.fail(["sync"], path="t-0", times=None)
+    disk.fail("sync", path="*t-0*", times=None)
     outcomes: list[BrokerError | None] = []
     node.replicas.leader("t", 0).when_committed(append(node) + 1, outcomes.append)
     await until(lambda: nodes.failures)
@@ -190,7 +191,7 @@ async def test_a_failing_sync_stops_the_node_and_acknowledges_nothing(nodes: Nod
 
 
 async def test_a_folder_of_no_partition_is_set_aside(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     await node.stop()
     config = LogConfig()
@@ -207,7 +208,7 @@ async def test_a_folder_of_no_partition_is_set_aside(nodes: Nodes) -> None:
 @pytest.mark.parametrize("topic", ["t", "t" * 249])
 async def test_a_folder_of_a_former_topic_of_that_name_is_set_aside_with_its_offsets(nodes: Nodes, topic: str) -> None:
     """Deleted and created anew while this broker was down."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create(topic)
@@ -225,7 +226,7 @@ async def test_a_folder_of_a_former_topic_of_that_name_is_set_aside_with_its_off
 
 
 async def test_what_checkpoints_say_of_a_topic_that_is_gone_is_not_for_the_next_of_its_name(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     await node.stop()
     for name in (
@@ -246,7 +247,7 @@ async def test_a_log_that_cannot_be_opened_for_a_passing_reason_is_tried_again(
     nodes: Nodes, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "RETRY_MS", 20)
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t", 2)
@@ -254,7 +255,7 @@ async def test_a_log_that_cannot_be_opened_for_a_passing_reason_is_tried_again(
         append(node)
     node.replicas.leader("t", 0).delete_records_before(2)
     await node.stop()
-    disk.fail(["open", "listdir"], path="t-0", times=None, number=number)
+    disk.fail("open", "listdir", path="*t-0*", times=None, number=number)
     again = await nodes.start(disk)
     assert again.replicas.leader("t", 1).log.log_end_offset == 0, "the rest goes on"
     assert again.replicas.get("t", 0) is None
@@ -272,10 +273,10 @@ async def test_a_new_partition_that_cannot_be_made_for_a_passing_reason_is_tried
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "RETRY_MS", 20)
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
-    disk.fail(["create"], path="t-1/", times=3, number=errno.EMFILE)
+    disk.fail("create", path="*t-1/*", times=3, number=errno.EMFILE)
     await peer.create("t", 2)
     assert append(node) == 0
     await until(lambda: node.replicas.get("t", 1) is not None)
@@ -283,11 +284,11 @@ async def test_a_new_partition_that_cannot_be_made_for_a_passing_reason_is_tried
 
 
 async def test_a_log_that_cannot_be_opened_for_good_fails_its_directory(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     await (await nodes.peer(node)).create("t", 2)
     await node.stop()
-    disk.fail(["open", "listdir"], path="t-0", times=None)
+    disk.fail("open", "listdir", path="*t-0*", times=None)
     with pytest.raises(OSError, match="Input/output error"):
         await nodes.start(disk)
     assert len(nodes.failures) == 1, "it was the only directory"
@@ -326,7 +327,7 @@ async def test_each_partition_needs_in_sync_what_its_own_replicas_allow(peer: Pe
 
 
 async def test_checkpoints_say_where_the_logs_are(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t")
@@ -358,7 +359,7 @@ async def test_retention_takes_old_segments(nodes: Nodes) -> None:
 async def test_the_state_of_many_producers_is_saved_in_several_turns(
     nodes: Nodes,
 ) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk, log_flush_offset_checkpoint_interval_ms="10")
     peer = await nodes.peer(node)
     await peer.create("t")
@@ -408,7 +409,7 @@ async def test_nothing_keeps_a_deleted_replica_in_memory(nodes: Nodes, monkeypat
 
 
 async def test_syncs_that_come_while_one_runs_share_the_next(nodes: Nodes) -> None:
-    class Counting(MemoryDisk):
+    class Counting(FaultyMemoryDisk):
         def __init__(self) -> None:
             super().__init__()
             self.gate = asyncio.Event()
@@ -439,7 +440,7 @@ async def test_syncs_that_come_while_one_runs_share_the_next(nodes: Nodes) -> No
 
 
 async def test_checkpoints_are_written_as_time_goes_by_and_forget_deleted_topics(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(
         disk,
         replica_high_watermark_checkpoint_interval_ms="10",
@@ -469,7 +470,7 @@ async def test_checkpoints_are_written_as_time_goes_by_and_forget_deleted_topics
 
 async def test_a_start_without_writes_leaves_a_partition_as_it_was(nodes: Nodes) -> None:
     """Every start begins an epoch; a thousand idle partitions must not each be written and synced for it."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t", 2)
@@ -502,7 +503,7 @@ async def test_many_new_partitions_are_opened_by_and_by_or_when_written_to(
 ) -> None:
     monkeypatch.setattr(replicas, "OPENED_AT_ONCE", 2)
     monkeypatch.setattr(replicas, "OPENED_PER_TURN", 0)
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t", 5)
@@ -520,7 +521,7 @@ async def test_many_new_partitions_are_opened_by_and_by_or_when_written_to(
 
 async def test_segments_of_a_topic_with_jitter_close_apart_and_not_at_every_batch(nodes: Nodes) -> None:
     """200 batches made 200 segments when the whole jitter was taken off segment.ms."""
-    node = await nodes.start(MemoryDisk())
+    node = await nodes.start(FaultyMemoryDisk())
     peer = await nodes.peer(node)
     await peer.create("t", 1, segment_ms="6000000", segment_jitter_ms="6000000")
     began_ms = node.reactor.clock.now_ms() - 200 * 60_000

@@ -15,14 +15,14 @@ from barnabas.protocol.messages.admin import DescribeLogDirsRequest
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.storage import checkpoints
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.saved_state import SYNCED_STATE
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.waiting import turns, until
 
 
-def three() -> list[MemoryDisk]:
-    return [MemoryDisk(f"/{name}") for name in "abc"]
+def three() -> list[FaultyMemoryDisk]:
+    return [FaultyMemoryDisk(f"/{name}") for name in "abc"]
 
 
 async def produce(peer: Peer, partition: int) -> int:
@@ -40,7 +40,7 @@ async def where(peer: Peer) -> dict[str, list[int] | int]:
     }
 
 
-def folders(disk: MemoryDisk) -> list[str]:
+def folders(disk: FaultyMemoryDisk) -> list[str]:
     return [name for name in disk.listdir("") if name.startswith("t-")]
 
 
@@ -79,7 +79,7 @@ async def test_only_the_partitions_of_a_failed_directory_are_offline(nodes: Node
     node = await nodes.start(*disks)
     peer = await nodes.peer(node)
     await peer.create("t", 6)
-    disks[1].fail(["pwrite"], times=None, number=number)
+    disks[1].fail("pwrite", times=None, number=number)
     assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
     assert await where(peer) == {"/a": [0, 3], "/b": ErrorCode.KAFKA_STORAGE_ERROR, "/c": [2, 5]}
     codes = [await produce(peer, each) for each in range(6)]
@@ -99,7 +99,7 @@ async def test_it_comes_back_with_what_was_acknowledged(nodes: Nodes) -> None:
     peer = await nodes.peer(node)
     await peer.create("t", 3, flush_messages="1")
     assert await produce(peer, 1) == 0
-    disks[1].fail(["sync"], times=None)
+    disks[1].fail("sync", times=None)
     assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
     await node.stop()
     disks[1].heal()
@@ -117,7 +117,7 @@ async def test_a_directory_that_is_offline_at_the_start(nodes: Nodes) -> None:
     await peer.create("t", 3)
     await until(lambda: bytes(16) not in told(node))
     await node.stop()
-    disks[2].fail(["read", "open", "listdir", "pwrite", "replace", "create"], times=None)
+    disks[2].fail("read", "open", "listdir", "pwrite", "replace", "create", times=None)
     again = await nodes.start(*disks)
     peer = await nodes.peer(again)
     assert await where(peer) == {"/a": [0], "/b": [1], "/c": ErrorCode.KAFKA_STORAGE_ERROR}
@@ -189,7 +189,7 @@ async def test_a_node_that_cannot_tell_of_a_failed_directory_stops(
             ask(request, *more, **options)  # type: ignore[arg-type]  # as it came
 
     monkeypatch.setattr(node.controller, "request", unanswered)
-    disks[1].fail(["pwrite"], times=None)
+    disks[1].fail("pwrite", times=None)
     assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
     await until(lambda: bool(nodes.failures))
     assert sent == [[list(node.log_dirs)[1].directory_id]]
@@ -212,7 +212,7 @@ async def test_a_node_that_has_told_of_a_failed_directory_goes_on(
         return call_later(delay_ms, callback)
 
     monkeypatch.setattr(node.reactor, "call_later", noting)
-    disks[1].fail(["pwrite"], times=None)
+    disks[1].fail("pwrite", times=None)
     assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
     await until(lambda: node.image.brokers[1].directories == tuple(node.log_dirs.online_ids()))
     await turns()
@@ -228,7 +228,7 @@ async def test_a_write_that_fails_for_a_passing_reason_fails_the_request_only(no
     node = await nodes.start(*disks)
     peer = await nodes.peer(node)
     await peer.create("t", 6)
-    disks[1].fail(["pwrite"], path="t-1", times=1, number=number, prefix=True)
+    disks[1].fail("pwrite", path="*t-1*", times=1, number=number, done="half")
     assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
     assert await produce(peer, 1) == 0
     assert node.replicas.leader("t", 1).log.log_end_offset == 1
@@ -239,7 +239,7 @@ async def test_a_sync_without_a_descriptor_is_tried_again(nodes: Nodes) -> None:
     node = await nodes.start(*disks)
     peer = await nodes.peer(node)
     await peer.create("t", 6, flush_messages="1")
-    disks[1].fail(["sync"], path="t-1", times=2, number=errno.EMFILE)
+    disks[1].fail("sync", path="*t-1*", times=2, number=errno.EMFILE)
     assert await produce(peer, 1) == 0
     assert node.replicas.leader("t", 1).log.recovery_point == 1
 
@@ -253,7 +253,7 @@ async def test_a_state_that_cannot_be_written_after_a_sync_fails_its_directory_o
     assert [await produce(peer, each) for each in (1, 2)] == [0, 0]
     replica = node.replicas.leader("t", 1)
     replica.log.save_state()
-    disks[1].fail(["pwrite"], path=SYNCED_STATE, times=None, number=number)
+    disks[1].fail("pwrite", path=f"*{SYNCED_STATE}*", times=None, number=number)
     node.replicas.request_sync(replica)
     await until(lambda: replica.failed or nodes.failures)
     assert nodes.failures == []
@@ -268,7 +268,7 @@ async def test_a_state_that_finds_no_descriptor_does_not_delay_the_sync(nodes: N
     assert await produce(peer, 1) == 0
     replica = node.replicas.leader("t", 1)
     replica.log.save_state()
-    disks[1].fail(["open", "create"], path=SYNCED_STATE, times=None, number=errno.EMFILE)
+    disks[1].fail("open", "create", path=f"*{SYNCED_STATE}*", times=None, number=errno.EMFILE)
     node.replicas.request_sync(replica)
     await until(lambda: replica.log.recovery_point == 1 or replica.failed or nodes.failures)
     assert (replica.failed, nodes.failures) == (False, [])

@@ -15,7 +15,7 @@ from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from barnabas.runtime.clock import SystemClock
 from barnabas.storage.checkpoints import PRODUCER_STATE_CHECKPOINT
-from barnabas.storage.disk import MemoryDisk
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.broker.some_access import SomeAccess
 from tests.support.waiting import until
@@ -36,7 +36,7 @@ async def produce(peer: Peer, producer_id: int, sequence: int, topic: str = "t")
 
 
 async def test_a_restart_keeps_the_rule(nodes: Nodes) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t")
@@ -51,13 +51,13 @@ async def test_a_restart_keeps_the_rule(nodes: Nodes) -> None:
 async def test_a_gap_after_a_refusal_while_the_log_was_not_open(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batch 1 comes before the log is open, 2 right after: the producer sends both again, in order."""
     monkeypatch.setattr(recovery, "RETRY_MS", 20)
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t")
     assert await produce(peer, 1, 0) == ErrorCode.NONE
     await node.stop()
-    disk.fail(["open"], path="t-0", times=None, number=errno.EMFILE)
+    disk.fail("open", path="*t-0*", times=None, number=errno.EMFILE)
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     assert await produce(peer, 1, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -70,7 +70,7 @@ async def test_a_gap_after_a_refusal_while_the_log_was_not_open(nodes: Nodes, mo
 
 async def test_a_leader_that_may_have_lost_records_accepts_any_sequence(nodes: Nodes) -> None:
     """The only replica, after a crash: the controller elects it as one that recovers (KIP-966)."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t")
@@ -82,7 +82,7 @@ async def test_a_leader_that_may_have_lost_records_accepts_any_sequence(nodes: N
 
 async def test_without_the_checkpoint_any_sequence_is_accepted(nodes: Nodes) -> None:
     """A directory that Kafka, or an earlier version, has written to."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     await peer.create("t")
@@ -101,7 +101,7 @@ async def new_producer_id(peer: Peer) -> int:
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_producers_go_on_when_a_topic_is_made_anew(nodes: Nodes, restarts: bool) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     for topic in ("t", "other"):

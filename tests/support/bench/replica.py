@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.broker.replica.core.machine import Replica
-from barnabas.ports import Clock
+from barnabas.ports import Clock, Disk
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.clock import WALL_MS, ManualClock
 
 TOPIC_ID = bytes(range(16))
 
 
 def open_replica(
-    disk: MemoryDisk,
+    disk: Disk,
     topic: str,
     partition: int,
     *,
@@ -36,7 +36,7 @@ def open_replica(
     return Replica(topic, partition, TOPIC_ID, log, node_id=node_id, clock=clock, request_sync=request_sync, **more)
 
 
-def sync_now(disk: MemoryDisk, replica: Replica) -> None:
+def sync_now(disk: Disk, replica: Replica) -> None:
     """Syncs the replica's log and tells the replica."""
     log = replica.log
     disk.sync_now(log.unsynced_files())
@@ -53,7 +53,7 @@ class ReplicaBench:
     """
 
     def __init__(self, *, leads: bool = True, **config: Any) -> None:
-        self.disk = MemoryDisk()
+        self.disk = FaultyMemoryDisk()
         self.asked: list[Replica] = []
         self.clock = ManualClock()
         self.session = True

@@ -13,8 +13,8 @@ from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import decode_records, iter_batches
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.bench.replica import open_replica, sync_now
 from tests.support.clock import ManualClock
 from tests.support.loop import ManualLoop
@@ -106,7 +106,7 @@ class HostBench(ManualLoop):
 
     def __init__(self, **config: int) -> None:
         super().__init__()
-        self.disk = MemoryDisk()
+        self.disk = FaultyMemoryDisk()
         self.config = LogConfig(**config)  # type: ignore[arg-type]  # numbers, as given
         self.clock = ManualClock()
         self.replicas = Replicas()

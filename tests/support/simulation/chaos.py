@@ -66,12 +66,12 @@ class Chaos:
             nonlocal countdown
             countdown -= 1
             if countdown < 0:
-                self.node.before_disk_change = self._no_crash
+                self.node.disk.before_change = self._no_crash
                 self._crash_broker()
 
-        self.node.before_disk_change = crash
+        self.node.disk.before_change = crash
         await self._crashed()
-        self.node.before_disk_change = self._no_crash
+        self.node.disk.before_change = self._no_crash
 
     async def crash_at_delivery(self) -> None:
         """The broker crashes when a client has received bytes from it: what they acknowledge must hold."""
@@ -146,7 +146,9 @@ class Chaos:
         call = ("pwrite", "sync", "create", "replace", "rename", "remove")[rng.randrange(6)]
         self.broker.disk_may_fail = True
         times = None if rng.randrange(2) else 1
-        self.node.disk.fail([call], after=rng.randrange(30), times=times, prefix=bool(rng.randrange(2)))
+        self.node.disk.fail(
+            call, nth=rng.randrange(30) + 1, times=times, done="half" if bool(rng.randrange(2)) else "nothing"
+        )
         await self._pause(5.0)
         self.node.kill()  # where it has not given up by itself
         self.node.disk.heal()

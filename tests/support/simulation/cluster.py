@@ -144,7 +144,7 @@ class Watch:
             self.look(machine.name)
             self.on_disk_change(machine.name, what)
 
-        machine.before_disk_change = before
+        machine.disk.before_change = before
 
     def _delivered(self, source: str, target: str) -> None:
         if target in self.brokers:

@@ -10,7 +10,6 @@ from enum import Enum
 from barnabas.broker.image.image import MetadataImage
 from barnabas.protocol.schema import Message
 from barnabas.storage.disk import MemoryDisk
-from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Machine, World
 from tests.support.requests import request_of
 from tests.support.simulation.cluster import Watch, is_up
@@ -92,7 +91,7 @@ class ClusterChaos:
             await fault()
         self.double.kill()
         self.world.network.heal()
-        self.world.network.links.clear()
+        self.world.network.unshape()
         for name in self.brokers:
             self._start(name)
         for name, program in self.workers.items():
@@ -127,7 +126,7 @@ class ClusterChaos:
         name = self._broker()
         machine = self.world.machine(name)
         machine.kill()
-        machine.disk = MemoryDisk(f"/{name}")
+        machine.disk.real = MemoryDisk(f"/{name}")
         self.watch.forget(name)
         self._restart_later(name)
         await asyncio.sleep(DOWN_SECONDS_MAX)
@@ -267,11 +266,11 @@ class ClusterChaos:
         call = ("pwrite", "sync", "create", "replace", "rename", "remove")[self._draw(6)]
         broker.disk_may_fail = True
         machine.disk.fail(
-            [call],
-            after=self._draw(30),
+            call,
+            nth=self._draw(30) + 1,
             times=None if self._draw(2) else 1,
             number=errno.EIO if self._draw(2) else errno.ENOSPC,
-            prefix=bool(self._draw(2)),
+            done="half" if bool(self._draw(2)) else "nothing",
         )
         await self._pause(8.0)
         machine.kill()  # where it has not given up by itself
@@ -282,18 +281,19 @@ class ClusterChaos:
     async def slow_disk(self) -> None:
         """Each sync of a broker's disk takes seconds for a while."""
         machine = self.world.machine(self._broker())
-        machine.sync_pause_s = self.world.rng.random() * 5
+        machine.disk.slow(self.world.rng.random() * 5)
         await self._pause(20.0)
-        machine.sync_pause_s = 0.0
+        machine.disk.slow(0)
 
     async def slow_link(self) -> None:
         """What a broker sends and gets takes up to a second for a while: connections overtake each other."""
         name = self._broker()
         for other in self.world.network.hosts:
-            slow = Latency(1_000, 1_000 + self._draw(1_000_000))
-            self.world.network.links[(name, other)] = self.world.network.links[(other, name)] = slow
+            half_s = self._draw(500_000) / 1_000_000
+            for link in ((name, other), (other, name)):
+                self.world.network.shape(*link, latency_s=0.001 + half_s, jitter_s=half_s)
         await self._pause(20.0)
-        self.world.network.links.clear()
+        self.world.network.unshape()
 
     async def set_clock(self) -> None:
         """The wall clock of a machine jumps by up to half an hour; brokers refuse timestamps an hour ahead."""

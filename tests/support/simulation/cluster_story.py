@@ -9,8 +9,9 @@ from typing import Any
 from barnabas.broker.node.node import Node
 from barnabas.client import Admin, Consumer, NewTopic, TopicPartition
 from barnabas.testing.simulation.invariants import check_stable
-from barnabas.testing.simulation.network import Latency
+from barnabas.testing.simulation.network import LATENCY
 from barnabas.testing.simulation.world import Ports, World
+from barnabas.testing.world.pipe import Flow
 from tests.support.broker.nodes import Peer
 from tests.support.simulation.brokers import make_brokers
 from tests.support.simulation.cluster import ClusterBroker, Watch, bootstrap
@@ -70,9 +71,9 @@ def clients(ports: Ports) -> dict[str, Any]:
 
 
 def tell(
-    seed: int, story: Callable[[Story], Coroutine[Any, Any, None]], latency: Latency | None = None, /, **settings: str
+    seed: int, story: Callable[[Story], Coroutine[Any, Any, None]], flow: Flow = LATENCY, /, **settings: str
 ) -> None:
-    with World(seed, latency=latency) as world:
+    with World(seed, flow=flow) as world:
 
         async def main() -> None:
             there = Story(world, **settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.storage.disk import MemoryDisk
+from barnabas.ports import Disk
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import finished
 from tests.support.storage.batches import (
@@ -19,7 +19,7 @@ from tests.support.storage.reading import values
 SMALL = small_segments()
 
 
-def written(disk: MemoryDisk) -> PartitionLog:
+def written(disk: Disk) -> PartitionLog:
     """Several segments with producers, an aborted, a committed and an open transaction."""
     log = open_log(disk, SMALL)
     for n in range(8):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.storage.batches import open_log
 
 
 @pytest.fixture
-def disk() -> MemoryDisk:
-    return MemoryDisk()
+def disk() -> FaultyMemoryDisk:
+    return FaultyMemoryDisk()
 
 
 @pytest.fixture
-def log(disk: MemoryDisk) -> PartitionLog:
+def log(disk: FaultyMemoryDisk) -> PartitionLog:
     return open_log(disk)

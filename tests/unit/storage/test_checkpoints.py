@@ -4,10 +4,10 @@ import pytest
 
 from barnabas.storage import checkpoints
 from barnabas.storage.checkpoints import MalformedCheckpoint, MetaProperties
-from barnabas.storage.disk import MemoryDisk
+from barnabas.testing.world.disks import FaultyMemoryDisk
 
 
-def test_offset_checkpoints_are_kafkas(disk: MemoryDisk) -> None:
+def test_offset_checkpoints_are_kafkas(disk: FaultyMemoryDisk) -> None:
     offsets = {("orders", 0): 5, ("my-topic.x", 12): 2**40}
     checkpoints.write_offsets(disk, checkpoints.RECOVERY_POINT_CHECKPOINT, offsets)
     assert disk.read("recovery-point-offset-checkpoint") == b"0\n2\norders 0 5\nmy-topic.x 12 1099511627776\n"
@@ -31,13 +31,13 @@ def test_offset_checkpoints_are_kafkas(disk: MemoryDisk) -> None:
         b"0\n1\na 0 b\n",
     ],
 )
-def test_damaged_offset_checkpoints_are_refused_whole(disk: MemoryDisk, data: bytes) -> None:
+def test_damaged_offset_checkpoints_are_refused_whole(disk: FaultyMemoryDisk, data: bytes) -> None:
     disk.replace("c", data)
     with pytest.raises(MalformedCheckpoint):
         checkpoints.read_offsets(disk, "c")
 
 
-def test_an_empty_checkpoint_of_the_cleaner_is_that_of_a_new_kafka(disk: MemoryDisk) -> None:
+def test_an_empty_checkpoint_of_the_cleaner_is_that_of_a_new_kafka(disk: FaultyMemoryDisk) -> None:
     disk.replace(checkpoints.CLEANER_OFFSET_CHECKPOINT, b"")
     assert checkpoints.read_offsets(disk, checkpoints.CLEANER_OFFSET_CHECKPOINT) == {}
 
@@ -70,7 +70,7 @@ def test_uuids_are_url_safe_base64_without_padding() -> None:
             checkpoints.decode_uuid(text)
 
 
-def test_meta_properties_are_read_as_java_wrote_them(disk: MemoryDisk) -> None:
+def test_meta_properties_are_read_as_java_wrote_them(disk: FaultyMemoryDisk) -> None:
     assert checkpoints.read_meta_properties(disk) is None
     disk.replace(
         "meta.properties",
@@ -84,13 +84,13 @@ def test_meta_properties_are_read_as_java_wrote_them(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"version=0\nbroker.id=1\n", b"version=1\ncluster.id=x\ndirectory.id=y\n"])
-def test_other_meta_properties_are_refused(disk: MemoryDisk, data: bytes) -> None:
+def test_other_meta_properties_are_refused(disk: FaultyMemoryDisk, data: bytes) -> None:
     disk.replace("meta.properties", data)
     with pytest.raises(MalformedCheckpoint, match=r"meta\.properties"):
         checkpoints.read_meta_properties(disk)
 
 
-def test_the_mark_of_a_clean_stop_is_taken_once_and_for_good(disk: MemoryDisk) -> None:
+def test_the_mark_of_a_clean_stop_is_taken_once_and_for_good(disk: FaultyMemoryDisk) -> None:
     assert checkpoints.take_clean_shutdown(disk) is None
     checkpoints.write_clean_shutdown(disk, 42)
     assert disk.read(".kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
@@ -102,12 +102,12 @@ def test_the_mark_of_a_clean_stop_is_taken_once_and_for_good(disk: MemoryDisk) -
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"brokerEpoch":"x"}'])
-def test_a_mark_without_an_epoch_is_a_mark_still(disk: MemoryDisk, data: bytes) -> None:
+def test_a_mark_without_an_epoch_is_a_mark_still(disk: FaultyMemoryDisk, data: bytes) -> None:
     disk.replace(".kafka_cleanshutdown", data)
     assert checkpoints.take_clean_shutdown(disk) == -1
 
 
-def test_sizes_of_logs_belong_to_one_stop(disk: MemoryDisk) -> None:
+def test_sizes_of_logs_belong_to_one_stop(disk: FaultyMemoryDisk) -> None:
     sizes = {("t", 0): checkpoints.LogSize(100, 34), ("u", 12): checkpoints.LogSize(0, 0)}
     assert checkpoints.read_log_sizes(disk, 7) == {}
     disk.replace(checkpoints.LOG_SIZE_CHECKPOINT, checkpoints.format_log_sizes(7, sizes))

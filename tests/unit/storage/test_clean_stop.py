@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.storage.batches import (
     CONFIG,
     NOW,
@@ -21,7 +21,7 @@ from tests.support.storage.described import SMALL
 
 
 @pytest.mark.parametrize("unsynced", ["cut to nothing", "cut, rolled and killed", "records deleted and killed"])
-def test_files_are_as_at_the_stop_after_a_power_loss(disk: MemoryDisk, unsynced: str) -> None:
+def test_files_are_as_at_the_stop_after_a_power_loss(disk: FaultyMemoryDisk, unsynced: str) -> None:
     log = open_log(disk, SMALL)
     append(log, plain(2))
     if unsynced == "cut to nothing":
@@ -52,7 +52,7 @@ def test_files_are_as_at_the_stop_after_a_power_loss(disk: MemoryDisk, unsynced:
     assert again.recovery_point == end, "nothing was read again"
 
 
-def test_an_old_list_of_aborted_transactions_beside_an_empty_segment_is_no_difference(disk: MemoryDisk) -> None:
+def test_an_old_list_of_aborted_transactions_beside_an_empty_segment_is_no_difference(disk: FaultyMemoryDisk) -> None:
     log = open_log(disk)
     append(log, plain(2))
     append_transactional(log, 5, 0)
@@ -69,7 +69,7 @@ def test_an_old_list_of_aborted_transactions_beside_an_empty_segment_is_no_diffe
     assert next(PartitionLog.opening(disk, "t-0", CONFIG, opening)) == 0, "no byte is read again"
 
 
-def test_lost_epochs_are_read_in_steps(disk: MemoryDisk) -> None:
+def test_lost_epochs_are_read_in_steps(disk: FaultyMemoryDisk) -> None:
     log = open_log(disk)
     for n in range(300):
         append(log, plain(1), leader_epoch=n // 100)

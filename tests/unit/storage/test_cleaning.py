@@ -9,8 +9,8 @@ import pytest
 
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, iter_batches
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
     NOW,
@@ -36,7 +36,7 @@ from tests.support.storage.histories import (
 
 
 @pytest.fixture
-def log(disk: MemoryDisk) -> PartitionLog:
+def log(disk: FaultyMemoryDisk) -> PartitionLog:
     return open_log(disk, COMPACTED)
 
 
@@ -56,7 +56,7 @@ def replicate(leader: PartitionLog, follower: PartitionLog, max_bytes: int) -> N
         assert 0 < follower.log_end_offset <= piece.next_offset
 
 
-def without_snapshots(disk: MemoryDisk) -> None:
+def without_snapshots(disk: FaultyMemoryDisk) -> None:
     for name in disk.listdir("t-0"):
         if name.endswith(".snapshot"):
             disk.remove(f"t-0/{name}")
@@ -66,7 +66,7 @@ def without_snapshots(disk: MemoryDisk) -> None:
 def test_whatever_happens_a_reader_finds_what_it_must(block: int) -> None:
     for seed in range(block * 12, block * 12 + 12):
         rng = random.Random(seed)
-        disk = MemoryDisk()
+        disk = FaultyMemoryDisk()
         shape = config(rng)
         log = opened(disk, shape)
         model = Model()
@@ -101,7 +101,7 @@ def test_whatever_happens_a_reader_finds_what_it_must(block: int) -> None:
                 assert log.last_stable_offset(log.log_end_offset) == stable
                 check(log, model, now_ms)
                 now_ms += rng.choice([10, 1000, DAY // 2, DAY + 1])
-            other = MemoryDisk()
+            other = FaultyMemoryDisk()
             follower = opened(other, shape)
             replicate(log, follower, rng.choice([1, 500, 100_000]))
             check(follower, model, now_ms)
@@ -119,7 +119,7 @@ def test_whatever_happens_a_reader_finds_what_it_must(block: int) -> None:
 def test_power_loss_at_every_call_of_a_cleaning() -> None:
     """The swap's renames among them; what was synced before is all there, and the log goes on."""
 
-    def history(disk: MemoryDisk, seed: int) -> tuple[PartitionLog, Model]:
+    def history(disk: FaultyMemoryDisk, seed: int) -> tuple[PartitionLog, Model]:
         rng = random.Random(seed)
         log = opened(disk, COMPACTED)
         model = Model()
@@ -138,10 +138,10 @@ def test_power_loss_at_every_call_of_a_cleaning() -> None:
     for seed in (1, 2):
         index = 0
         while True:
-            disk = MemoryDisk()
+            disk = FaultyMemoryDisk()
             log, model = history(disk, seed)
             sequences = last_sequences(log)
-            disk.fail(("pwrite", "truncate", "create", "rename", "remove", "sync"), after=index, times=None)
+            disk.fail("change", nth=index + 1, times=None)
             now_ms = NOW + 2 * DAY
             try:
                 assert clean(disk, log, now_ms) is not None
@@ -166,7 +166,7 @@ def test_power_loss_at_every_call_of_a_cleaning() -> None:
 
 
 class TestWhatStays:
-    def test_of_each_key_the_last(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_of_each_key_the_last(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         for n in range(40):
             put(log, b"k%d" % (n % 3), b"v%d" % n)
         log.roll(NOW)
@@ -180,7 +180,9 @@ class TestWhatStays:
         assert log.log_start_offset == 0
         assert clean(disk, log, NOW) is None
 
-    def test_the_active_segment_and_open_transactions_are_left_alone(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_the_active_segment_and_open_transactions_are_left_alone(
+        self, disk: FaultyMemoryDisk, log: PartitionLog
+    ) -> None:
         put(log, b"k", b"1")
         put(log, b"k", b"2")
         assert clean(disk, log, NOW) is None  # only an active segment
@@ -198,7 +200,7 @@ class TestWhatStays:
         clean(disk, log, NOW)
         assert sorted(read_all(log).records) == [4]  # the transaction's own record was of the same key
 
-    def test_a_tombstone_goes_after_its_time_and_not_before(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_a_tombstone_goes_after_its_time_and_not_before(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         put(log, b"k", b"1")
         tombstone = put(log, b"k", None)
         put(log, b"other", b"1")
@@ -210,7 +212,7 @@ class TestWhatStays:
         batch = next(iter_batches(log.read(0, 1, end_offset=100).records))[1]
         assert not batch.has_delete_horizon
 
-    def test_the_delete_horizon_stands_in_the_batch(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_the_delete_horizon_stands_in_the_batch(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         append(log, build_batch([NewRecord(b"a", None, NOW), NewRecord(b"b", b"x", NOW + 5)]))
         log.roll(NOW)
         clean(disk, log, NOW + 77)
@@ -219,7 +221,7 @@ class TestWhatStays:
         assert (header.base_timestamp, header.max_timestamp) == (NOW + 77 + DAY, NOW + 5)
         assert [fields[2] for fields in read_all(log).records.values()] == [NOW, NOW + 5]
 
-    def test_markers_outlive_their_data_by_the_delete_horizon(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_markers_outlive_their_data_by_the_delete_horizon(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         append_transactional(log, 5, 0, 2)
         aborted = end_transaction(log, 5, commit=False).base_offset
         append_transactional(log, 6, 0)
@@ -239,7 +241,9 @@ class TestWhatStays:
             ([], []),
         ]
 
-    def test_an_active_producer_keeps_its_last_batch_without_records(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_an_active_producer_keeps_its_last_batch_without_records(
+        self, disk: FaultyMemoryDisk, log: PartitionLog
+    ) -> None:
         append(log, idempotent(4, 0, 3))
         append(log, idempotent(4, 3, 2))
         put(log, b"k", b"last")
@@ -252,7 +256,7 @@ class TestWhatStays:
         assert (kept.base_offset, kept.last_offset) == (3, 4)
         assert append(log, idempotent(4, 3, 2)).duplicate
 
-    def test_the_end_of_a_segment_keeps_its_offset(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_the_end_of_a_segment_keeps_its_offset(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         for _ in range(3):
             put(log, b"k", b"x")
         log.roll(NOW)
@@ -264,7 +268,7 @@ class TestWhatStays:
         assert [(h.base_offset, h.record_count, h.max_timestamp) for _, h in batches] == [(2, 0, -1)]
         assert list(read_all(log).records) == [3]
 
-    def test_records_without_a_key_go(self, disk: MemoryDisk) -> None:
+    def test_records_without_a_key_go(self, disk: FaultyMemoryDisk) -> None:
         """They are from before the topic was compacted."""
         log = open_log(disk, replace(COMPACTED, cleanup_policy=frozenset({"delete"})))
         append(log, build_batch([NewRecord(None, b"x", NOW), NewRecord(b"k", b"y", NOW)]))
@@ -273,7 +277,7 @@ class TestWhatStays:
         clean(disk, log, NOW)
         assert list(read_all(log).records) == [1]
 
-    def test_when_it_is_over_it_is_durable(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_when_it_is_over_it_is_durable(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         """Or the next cleaning would take old values for cleaned ones, and drop a tombstone that stands against them."""
         for n in range(40):
             put(log, b"k%d" % (n % 3), b"v%d" % n)

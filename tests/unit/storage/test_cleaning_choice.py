@@ -13,10 +13,10 @@ from barnabas.protocol.records import build_batch, decode_records, iter_batches
 from barnabas.storage.cleanable import assess, group_segments
 from barnabas.storage.cleaning import Cleaning, CleaningAborted, CorruptSegment
 from barnabas.storage.compaction import OffsetMap
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.steps import DECODED_RECORDS
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.storage.batches import (
     NOW,
     open_log,
@@ -36,12 +36,12 @@ from tests.support.storage.histories import (
 
 
 @pytest.fixture
-def log(disk: MemoryDisk) -> PartitionLog:
+def log(disk: FaultyMemoryDisk) -> PartitionLog:
     return open_log(disk, COMPACTED)
 
 
 class TestWhatIsCleaned:
-    def test_a_full_map_cleans_as_far_as_it_reaches(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_a_full_map_cleans_as_far_as_it_reaches(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         for n in range(60):
             put(log, b"k%d" % (n % 20), b"v%d" % n)
         log.roll(NOW)
@@ -53,7 +53,7 @@ class TestWhatIsCleaned:
         assert ends[-1] == 60
         assert sorted(read_all(log).records)[-20:] == list(range(40, 60))
 
-    def test_small_segments_become_one(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_small_segments_become_one(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         for n in range(40):
             put(log, b"k%d" % n, b"v")
         log.roll(NOW)
@@ -67,7 +67,7 @@ class TestWhatIsCleaned:
         assert len(log.segments) < 15 < 30 < len(bases)
 
     @pytest.mark.parametrize(("lag_ms", "kept"), [(0, [9, 10]), (500, [5, 6, 7, 8, 9, 10])])
-    def test_min_compaction_lag(self, disk: MemoryDisk, lag_ms: int, kept: list[int]) -> None:
+    def test_min_compaction_lag(self, disk: FaultyMemoryDisk, lag_ms: int, kept: list[int]) -> None:
         log = open_log(disk, replace(COMPACTED, min_compaction_lag_ms=lag_ms))
         for n in range(10):
             put(log, b"k", b"%d" % n, timestamp=NOW + n * 100)
@@ -76,7 +76,7 @@ class TestWhatIsCleaned:
         clean(disk, log, NOW + 1000)
         assert [offset for offset in read_all(log).records if offset >= 5] == kept
 
-    def test_max_compaction_lag_overrules_the_dirty_ratio(self, disk: MemoryDisk) -> None:
+    def test_max_compaction_lag_overrules_the_dirty_ratio(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, replace(COMPACTED, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000))
         put(log, b"k", b"1")
         put(log, b"k", b"2", timestamp=NOW + 1001)  # it is too young for the first one's segment
@@ -84,7 +84,7 @@ class TestWhatIsCleaned:
         assert clean(disk, log, NOW + 1000) is None
         assert clean(disk, log, NOW + 1001) is not None
 
-    def test_the_dirty_ratio_decides(self, disk: MemoryDisk) -> None:
+    def test_the_dirty_ratio_decides(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, replace(COMPACTED, min_cleanable_dirty_ratio=0.5))
         for n in range(20):
             put(log, b"k%d" % n, b"v")
@@ -99,7 +99,7 @@ class TestWhatIsCleaned:
         log.roll(NOW)
         assert clean(disk, log, NOW) is not None
 
-    def test_groups_are_bounded_in_bytes_and_offsets(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_groups_are_bounded_in_bytes_and_offsets(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         bases = [0, 100, 2**31 - 1, 2**31, 2**32]
         segments = []
         for base in bases:
@@ -121,7 +121,7 @@ class TestWhatIsCleaned:
         ]
 
 
-def test_retention_and_compaction_together(disk: MemoryDisk) -> None:
+def test_retention_and_compaction_together(disk: FaultyMemoryDisk) -> None:
     log = open_log(
         disk, replace(COMPACTED, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000, segment_bytes=150)
     )
@@ -144,7 +144,7 @@ def test_retention_and_compaction_together(disk: MemoryDisk) -> None:
 
 
 class TestInterference:
-    def begun(self, disk: MemoryDisk, log: PartitionLog) -> Cleaning:
+    def begun(self, disk: FaultyMemoryDisk, log: PartitionLog) -> Cleaning:
         for n in range(40):
             put(log, b"k%d" % (n % 3), b"v%d" % n)
         log.roll(NOW)
@@ -160,7 +160,7 @@ class TestInterference:
         return Cleaning(disk, log, cleanable, now_ms=NOW, map_bytes_max=10**6)
 
     @pytest.mark.parametrize("what", ["truncated", "truncated fully", "retention", "configured otherwise"])
-    def test_a_log_that_changes_is_left(self, disk: MemoryDisk, log: PartitionLog, what: str) -> None:
+    def test_a_log_that_changes_is_left(self, disk: FaultyMemoryDisk, log: PartitionLog, what: str) -> None:
         steps = self.begun(disk, log).steps()
         next(steps)
         if what == "truncated":
@@ -178,7 +178,7 @@ class TestInterference:
         assert disk.listdir("t-0") == [name for name in before if not name.endswith(".cleaned")]
         assert log.cleaned_to <= 20
 
-    def test_appends_go_on_meanwhile(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_appends_go_on_meanwhile(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         for n, step in enumerate(self.begun(disk, log).steps()):
             if step.files:
                 disk.sync_now(step.files)
@@ -187,7 +187,7 @@ class TestInterference:
         assert [offset for offset in found if offset < 40] == [37, 38, 39]
         assert found[3] == 40
 
-    def test_a_damaged_segment_is_left_as_it_is(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_a_damaged_segment_is_left_as_it_is(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         cleaning = self.begun(disk, log)
         name = f"t-0/{log.segments.first.base_offset:020d}.log"
         disk.open(name).pwrite(b"\xff", 100)
@@ -197,7 +197,7 @@ class TestInterference:
         assert disk.read(name) == before
         assert not [name for name in disk.listdir("t-0") if name.endswith(".cleaned")]
 
-    def test_truncation_takes_back_what_was_cleaned(self, disk: MemoryDisk, log: PartitionLog) -> None:
+    def test_truncation_takes_back_what_was_cleaned(self, disk: FaultyMemoryDisk, log: PartitionLog) -> None:
         for step in self.begun(disk, log).steps():
             disk.sync_now(step.files)
         assert log.cleaned_to == 40
@@ -219,7 +219,7 @@ def test_what_the_map_says_of_records_above_it() -> None:
 class TestKafkasLeavings:
     """Directories as Kafka leaves them when it dies in the middle of a swap."""
 
-    def prepared(self, disk: MemoryDisk) -> tuple[Model, list[str]]:
+    def prepared(self, disk: FaultyMemoryDisk) -> tuple[Model, list[str]]:
         rng = random.Random(3)
         log = opened(disk, COMPACTED)
         model = Model()
@@ -230,13 +230,13 @@ class TestKafkasLeavings:
         log.close()
         return model, [name for name in disk.listdir("t-0") if name.endswith(".log")]
 
-    def test_a_kill_while_it_is_dropped_changes_nothing(self, disk: MemoryDisk) -> None:
+    def test_a_kill_while_it_is_dropped_changes_nothing(self, disk: FaultyMemoryDisk) -> None:
         model, logs = self.prepared(disk)
         index = 0
         while True:
             for kind in (".log", ".index", ".timeindex"):
                 disk.replace(f"t-0/{logs[0][:20]}{kind}" + (".cleaned" if kind == ".index" else ".swap"), b"")
-            disk.fail(("remove", "rename"), after=index, times=None)
+            disk.fail("remove", "rename", nth=index + 1, times=None)
             try:
                 opened(disk, COMPACTED)
             except OSError:
@@ -248,7 +248,7 @@ class TestKafkasLeavings:
         assert index >= 3
 
     @pytest.mark.parametrize("cleaned", [".index", ".log", ".txnindex"])
-    def test_a_swap_that_is_not_whole_is_dropped(self, disk: MemoryDisk, cleaned: str) -> None:
+    def test_a_swap_that_is_not_whole_is_dropped(self, disk: FaultyMemoryDisk, cleaned: str) -> None:
         model, logs = self.prepared(disk)
         first = logs[0][:20]
         for kind in (".log", ".index", ".timeindex", ".txnindex"):
@@ -257,14 +257,14 @@ class TestKafkasLeavings:
         check(log, model, NOW)
         assert [name for name in disk.listdir("t-0") if name.endswith(".log")] == logs
 
-    def test_a_whole_one_takes_its_place(self, disk: MemoryDisk) -> None:
+    def test_a_whole_one_takes_its_place(self, disk: FaultyMemoryDisk) -> None:
         model, _ = self.prepared(disk)
         log = opened(disk, COMPACTED, clean=True)
         clean(disk, log, NOW)
         kinds = (".log", ".index", ".timeindex", ".txnindex")
         first = f"{0:020d}"
         new = {kind: disk.read(f"t-0/{first}{kind}") for kind in kinds if disk.exists(f"t-0/{first}{kind}")}
-        other = MemoryDisk()
+        other = FaultyMemoryDisk()
         self.prepared(other)
         for kind, data in new.items():
             other.replace(f"t-0/{first}{kind}.swap", data)
@@ -275,7 +275,9 @@ class TestKafkasLeavings:
 
 @pytest.mark.parametrize("compression", list(Compression))
 @pytest.mark.parametrize("tombstones", [False, True])
-def test_a_batch_of_many_records_is_cleaned_in_steps(disk: MemoryDisk, compression: int, tombstones: bool) -> None:
+def test_a_batch_of_many_records_is_cleaned_in_steps(
+    disk: FaultyMemoryDisk, compression: int, tombstones: bool
+) -> None:
     """Each step decodes a few thousand records; what is long to compress is work for a thread."""
     log = open_log(disk, replace(COMPACTED, segment_bytes=1 << 20))
     count = 3 * DECODED_RECORDS + 5

@@ -16,9 +16,9 @@ from barnabas.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain, small_segments
 from tests.support.storage.histories import COMPACTED, clean
@@ -37,9 +37,9 @@ def refuses(log: PartitionLog, producer_id: int = 99) -> bool:
     return False
 
 
-def replicated(log: PartitionLog, *, disk: MemoryDisk | None = None, start: int = 0) -> PartitionLog:
+def replicated(log: PartitionLog, *, disk: FaultyMemoryDisk | None = None, start: int = 0) -> PartitionLog:
     """A follower's log, made from what a leader's holds from `start` on."""
-    copy = open_log(disk or MemoryDisk())
+    copy = open_log(disk or FaultyMemoryDisk())
     if start:
         copy.truncate_fully_and_start_at(start)
     while copy.log_end_offset < log.log_end_offset:
@@ -49,7 +49,7 @@ def replicated(log: PartitionLog, *, disk: MemoryDisk | None = None, start: int 
 
 
 def test_the_second_batch_of_a_producer_whose_first_one_never_came_is_refused() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(FaultyMemoryDisk())
     append(log, idempotent(5, 0))
     with pytest.raises(BrokerError) as refused:
         append(log, idempotent(7, 3))
@@ -60,13 +60,13 @@ def test_the_second_batch_of_a_producer_whose_first_one_never_came_is_refused() 
 
 
 def test_a_coordinators_batches_have_no_sequences_to_check() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(FaultyMemoryDisk())
     append(log, idempotent(7, 3), origin=AppendOrigin.COORDINATOR)
     assert log.log_end_offset == 1
 
 
 def test_a_producer_that_expired_goes_on() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(FaultyMemoryDisk())
     append(log, idempotent(5, 0, 5))
     assert refuses(log)
     assert log.expire_producers(NOW + 10 + DAY) == 1
@@ -74,7 +74,7 @@ def test_a_producer_that_expired_goes_on() -> None:
 
 
 def test_a_producer_whose_records_were_deleted_goes_on() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(FaultyMemoryDisk())
     append(log, idempotent(5, 0, 5))
     log.delete_records_before(5)
     assert not refuses(log)
@@ -82,7 +82,7 @@ def test_a_producer_whose_records_were_deleted_goes_on() -> None:
 
 
 def test_a_producer_whose_segment_went_by_retention_goes_on() -> None:
-    log = open_log(MemoryDisk(), small_segments(retention_ms=1_000))
+    log = open_log(FaultyMemoryDisk(), small_segments(retention_ms=1_000))
     for number in range(10):
         append(log, idempotent(5, number))
     assert refuses(log)
@@ -92,7 +92,7 @@ def test_a_producer_whose_segment_went_by_retention_goes_on() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_restart_keeps_the_rule(clean: bool) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = open_log(disk, small_segments())
     for number in range(20):
         append(log, idempotent(5, number))
@@ -106,7 +106,7 @@ def test_a_restart_keeps_the_rule(clean: bool) -> None:
 
 
 def test_a_restart_of_a_log_without_snapshots_reads_it_whole() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = open_log(disk)
     append(log, idempotent(5, 0))
     assert log.snapshots.complete_to == 0
@@ -115,7 +115,7 @@ def test_a_restart_of_a_log_without_snapshots_reads_it_whole() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_restart_after_producers_expired_keeps_none(clean: bool) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = open_log(disk, small_segments())
     for number in range(6):
         append(log, idempotent(5, number))
@@ -131,7 +131,7 @@ def test_a_restart_after_producers_expired_keeps_none(clean: bool) -> None:
 
 
 def test_a_log_that_is_read_whole_remembers_the_producers_that_had_expired() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = open_log(disk)
     append(log, idempotent(5, 0))
     log.expire_producers(NOW + 10 + DAY)
@@ -141,7 +141,7 @@ def test_a_log_that_is_read_whole_remembers_the_producers_that_had_expired() -> 
 
 
 def test_producers_that_expired_while_the_broker_was_down_lift_the_rule() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = open_log(disk)
     append(log, idempotent(5, 0))
     log.close()
@@ -151,7 +151,7 @@ def test_producers_that_expired_while_the_broker_was_down_lift_the_rule() -> Non
 
 def test_a_snapshot_that_no_checkpoint_vouches_for_lifts_the_rule() -> None:
     """A directory that Kafka, or an earlier version, has written to."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = open_log(disk)
     append(log, idempotent(5, 0))
     log.close()
@@ -159,7 +159,7 @@ def test_a_snapshot_that_no_checkpoint_vouches_for_lifts_the_rule() -> None:
 
 
 def test_a_log_that_was_there_before_under_the_same_name_lifts_the_rule() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = open_log(disk, new=False)
     assert not refuses(log)
     append(log, idempotent(5, 5))
@@ -167,7 +167,7 @@ def test_a_log_that_was_there_before_under_the_same_name_lifts_the_rule() -> Non
 
 
 def test_a_cut_keeps_the_rule() -> None:
-    log = open_log(MemoryDisk(), small_segments())
+    log = open_log(FaultyMemoryDisk(), small_segments())
     for number in range(20):
         append(log, idempotent(5, number))
     log.truncate_to(7)
@@ -180,7 +180,7 @@ def test_a_cut_keeps_the_rule() -> None:
 
 
 def test_lost_records_lift_the_rule_for_good() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = open_log(disk, small_segments())
     for number in range(20):
         append(log, idempotent(5, number))
@@ -198,14 +198,15 @@ def test_lost_records_lift_the_rule_for_good() -> None:
     assert not refuses(open_log(disk, small_segments(), clean=True))
 
 
-def _at_each_call(workload: Callable[[MemoryDisk], None], *, torn: bool) -> Iterator[MemoryDisk]:
+def _at_each_call(workload: Callable[[FaultyMemoryDisk], None], *, torn: bool) -> Iterator[FaultyMemoryDisk]:
     """The disk after a kill, and after two power losses, at each call that changes it."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
+    changes = disk.watch("change")
     workload(disk)
-    for index in range(disk.calls):
+    for index in range(changes.hits):
         for seed in (None, index, 1000 + index):
-            disk = MemoryDisk()
-            disk.fail(CHANGES, after=index, times=None, prefix=torn)
+            disk = FaultyMemoryDisk()
+            disk.fail("change", nth=index + 1, times=None, done="half" if torn else "nothing")
             with pytest.raises(OSError, match="output error"):
                 workload(disk)
             if seed is None:
@@ -215,13 +216,13 @@ def _at_each_call(workload: Callable[[MemoryDisk], None], *, torn: bool) -> Iter
             yield disk
 
 
-def _save_checkpoints(disk: MemoryDisk, log: PartitionLog) -> None:
+def _save_checkpoints(disk: FaultyMemoryDisk, log: PartitionLog) -> None:
     """As LogDirectory.checkpoints orders them."""
     write_offsets(disk, PRODUCER_STATE_CHECKPOINT, {("t", 0): log.snapshots.complete_to})
     write_offsets(disk, RECOVERY_POINT_CHECKPOINT, {("t", 0): log.recovery_point})
 
 
-def _reopen(disk: MemoryDisk, *, new: bool = True) -> PartitionLog:
+def _reopen(disk: FaultyMemoryDisk, *, new: bool = True) -> PartitionLog:
     return open_log(
         disk,
         small_segments(),
@@ -235,7 +236,7 @@ def _reopen(disk: MemoryDisk, *, new: bool = True) -> PartitionLog:
 def test_a_crash_at_any_call_keeps_the_rule(torn: bool) -> None:
     """From the first record on, no checkpoint having been written; at rolls, cuts and saves of the state, too."""
 
-    def workload(disk: MemoryDisk) -> None:
+    def workload(disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, small_segments())
         for number in range(24):
             append(log, idempotent(5, number))
@@ -261,7 +262,7 @@ def test_a_crash_at_any_call_keeps_the_rule(torn: bool) -> None:
 def test_a_crash_at_any_call_never_brings_the_rule_back_to_a_log_that_lost_records() -> None:
     """It would refuse the producers of lost records for ever."""
 
-    def workload(disk: MemoryDisk) -> None:
+    def workload(disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, small_segments(), new=False)
         for number in range(8):
             append(log, idempotent(5, number + 3))
@@ -277,7 +278,7 @@ def test_a_crash_at_any_call_never_brings_the_rule_back_to_a_log_that_lost_recor
 
 
 def test_a_log_that_lost_records_is_killed_at_any_call_after_it() -> None:
-    def workload(disk: MemoryDisk) -> None:
+    def workload(disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, small_segments())
         for number in range(12):
             append(log, idempotent(5, number))
@@ -298,25 +299,25 @@ def test_a_log_that_lost_records_is_killed_at_any_call_after_it() -> None:
 
 
 def test_a_follower_knows_what_its_leaders_log_holds() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(FaultyMemoryDisk())
     for number in range(5):
         append(log, idempotent(5, number))
     assert refuses(replicated(log))
 
 
 def test_a_log_with_gaps_was_cleaned() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(FaultyMemoryDisk())
     append(log, idempotent(5, 0))
     append(log, plain())
     piece = log.read(1, 1 << 20, end_offset=2)
-    copy = open_log(MemoryDisk())
+    copy = open_log(FaultyMemoryDisk())
     copy.append_as_follower(piece.records, now_ms=NOW)
     assert not refuses(copy)
 
 
 def test_a_log_with_a_batch_in_place_of_a_whole_segment_was_cleaned() -> None:
     """The cleaner keeps the offsets of the last batch of a segment, but nothing else of it: its producer has expired."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = open_log(disk, replace(COMPACTED, segment_bytes=100, producer_id_expiration_ms=DAY))
     append(log, idempotent(5, 0))
     for number in range(2):
@@ -330,7 +331,7 @@ def test_a_log_with_a_batch_in_place_of_a_whole_segment_was_cleaned() -> None:
 
 def test_a_producer_that_is_older_than_the_topic_goes_on() -> None:
     """It may have written to an earlier topic of that name."""
-    log = open_log(MemoryDisk())
+    log = open_log(FaultyMemoryDisk())
     log.producers.first_id = 1000
     append(log, idempotent(999, 5))
     append(log, idempotent(999, 6))
@@ -355,7 +356,7 @@ def test_a_producer_goes_on_after_a_first_batch_that_was_refused_for_what_is_in_
     config: LogConfig, bad: bytearray
 ) -> None:
     """aiokafka counts the refused records, and does not begin a new epoch."""
-    log = open_log(MemoryDisk(), config)
+    log = open_log(FaultyMemoryDisk(), config)
     with pytest.raises(BrokerError):
         append(log, bad)
     for sequence in (1, 2, 4):
@@ -367,7 +368,7 @@ def test_a_producer_goes_on_after_a_first_batch_that_was_refused_for_what_is_in_
 
 
 def test_a_damaged_batch_comes_again() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(FaultyMemoryDisk())
     with pytest.raises(BrokerError) as refused:
         append(log, idempotent(7, 0)[:-1] + b"!")
     assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
@@ -377,7 +378,7 @@ def test_a_damaged_batch_comes_again() -> None:
 
 
 def test_refused_producers_are_bounded() -> None:
-    state = open_log(MemoryDisk()).producers
+    state = open_log(FaultyMemoryDisk()).producers
     for producer_id in range(REFUSED_PRODUCERS_MAX + 1):
         state.on_refused(producer_id, 0, 0, 4)
     with pytest.raises(BrokerError):

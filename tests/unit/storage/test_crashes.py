@@ -13,10 +13,10 @@ from barnabas.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import PartitionProducers
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
     NOW,
@@ -47,7 +47,7 @@ class Model:
         self.at[end] = (log.producers.to_snapshot(), log.aborted_transactions(0, 10_000), log.last_stable_offset(end))
 
 
-def workload(disk: MemoryDisk, model: Model, config: LogConfig = CONFIG) -> None:
+def workload(disk: FaultyMemoryDisk, model: Model, config: LogConfig = CONFIG) -> None:
     """Plain, idempotent and transactional batches with rolls, syncs, a clean stop in the middle, and retention's kin."""
     log = open_log(disk, config, named=False)
     model.note(log)
@@ -93,12 +93,13 @@ def _step(log: PartitionLog, n: int, step: int) -> None:
 
 
 def calls_of_workload() -> int:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
+    changes = disk.watch("change")
     workload(disk, Model())
-    return disk.calls
+    return changes.hits
 
 
-def check_recovered(disk: MemoryDisk, model: Model, config: LogConfig = CONFIG) -> None:
+def check_recovered(disk: FaultyMemoryDisk, model: Model, config: LogConfig = CONFIG) -> None:
     recovery_point = read_offsets(disk, RECOVERY_POINT_CHECKPOINT).get(("t", 0), 0)
     log = open_log(disk, config, recovery_point=recovery_point)
     end = log.log_end_offset
@@ -123,13 +124,8 @@ def test_power_loss_at_every_call(torn: bool, config: LogConfig) -> None:
     assert total > 100
     for index in range(total):
         for seed in (None, index, 1000 + index):
-            disk = MemoryDisk()
-            disk.fail(
-                ("pwrite", "truncate", "create", "rename", "remove", "replace", "mkdir", "sync"),
-                after=index,
-                times=None,
-                prefix=torn,
-            )
+            disk = FaultyMemoryDisk()
+            disk.fail("change", nth=index + 1, times=None, done="half" if torn else "nothing")
             model = Model()
             with pytest.raises(OSError, match="output error"):
                 workload(disk, model, config)
@@ -144,10 +140,8 @@ def test_power_loss_at_every_call(torn: bool, config: LogConfig) -> None:
 
 def test_a_kill_at_every_call_loses_nothing_that_was_appended() -> None:
     for index in range(calls_of_workload()):
-        disk = MemoryDisk()
-        disk.fail(
-            ("pwrite", "truncate", "create", "rename", "remove", "replace", "mkdir", "sync"), after=index, times=None
-        )
+        disk = FaultyMemoryDisk()
+        disk.fail("change", nth=index + 1, times=None)
         model = Model()
         with pytest.raises(OSError, match="output error"):
             workload(disk, model)
@@ -156,7 +150,7 @@ def test_a_kill_at_every_call_loses_nothing_that_was_appended() -> None:
         check_recovered(disk, model)
 
 
-def _shrinking(disk: MemoryDisk, starts: list[int]) -> None:
+def _shrinking(disk: FaultyMemoryDisk, starts: list[int]) -> None:
     """A log that loses its oldest segments, while it is written."""
     config = small_segments(500, retention_ms=1_000, file_delete_delay_ms=3_000)
     log = open_log(disk, config)
@@ -171,18 +165,15 @@ def _shrinking(disk: MemoryDisk, starts: list[int]) -> None:
 
 
 def test_power_loss_while_segments_are_deleted() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
+    changes = disk.watch("change")
     starts: list[int] = []
     _shrinking(disk, starts)
     assert starts[-2] > 20
-    for index in range(disk.calls):
+    for index in range(changes.hits):
         for seed in (None, index):
-            disk = MemoryDisk()
-            disk.fail(
-                ("pwrite", "truncate", "create", "rename", "remove", "replace", "mkdir", "sync"),
-                after=index,
-                times=None,
-            )
+            disk = FaultyMemoryDisk()
+            disk.fail("change", nth=index + 1, times=None)
             starts = [0, 0]
             with pytest.raises(OSError, match="output error"):
                 _shrinking(disk, starts)
@@ -198,7 +189,7 @@ def test_power_loss_while_segments_are_deleted() -> None:
 def test_crashes_one_after_another() -> None:
     for seed in range(40):
         rng = random.Random(seed)
-        disk = MemoryDisk()
+        disk = FaultyMemoryDisk()
         synced: list[int] = []
         for life in range(6):
             recovery_point = read_offsets(disk, RECOVERY_POINT_CHECKPOINT).get(("t", 0), 0)

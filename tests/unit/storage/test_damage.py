@@ -7,8 +7,8 @@ import random
 import pytest
 
 from barnabas.protocol.records import decode_records, iter_batches
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.storage.batches import append, forget_states, open_log, plain, small_segments
 from tests.support.storage.described import SMALL, described, written
 
@@ -29,7 +29,7 @@ def contents(log: PartitionLog) -> dict[int, bytes]:
     return found
 
 
-def damage(disk: MemoryDisk, rng: random.Random, suffixes: tuple[str, ...]) -> None:
+def damage(disk: FaultyMemoryDisk, rng: random.Random, suffixes: tuple[str, ...]) -> None:
     names = [name for name in disk.listdir("t-0") if name.endswith(suffixes) and disk.size(f"t-0/{name}")]
     if not names:
         return
@@ -54,7 +54,7 @@ def damage(disk: MemoryDisk, rng: random.Random, suffixes: tuple[str, ...]) -> N
 def test_helpers_may_be_damaged_in_any_way(clean: bool) -> None:
     for seed in range(150):
         rng = random.Random(seed)
-        disk = MemoryDisk()
+        disk = FaultyMemoryDisk()
         log = written(disk)
         log.close()
         before = contents(log)
@@ -70,7 +70,7 @@ def test_helpers_may_be_damaged_in_any_way(clean: bool) -> None:
 def test_segments_may_be_damaged_in_any_way() -> None:
     for seed in range(300):
         rng = random.Random(seed)
-        disk = MemoryDisk()
+        disk = FaultyMemoryDisk()
         log = written(disk)
         if rng.random() < 0.5:
             log.close()
@@ -96,7 +96,7 @@ def test_a_large_log_is_read_back_from_any_index_interval() -> None:
     rng = random.Random(5)
     for interval in (1, 100, 4096, 100_000):
         config = small_segments(20_000)
-        disk = MemoryDisk()
+        disk = FaultyMemoryDisk()
         log = open_log(disk, config)
         for _ in range(150):
             append(log, plain(rng.randrange(1, 5), size=rng.randrange(1, 400)))

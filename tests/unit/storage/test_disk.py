@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from barnabas.ports import SECTOR_SIZE, File
+from barnabas.ports import SECTOR_SIZE
 from barnabas.storage.disk import MemoryDisk
 from tests.support.rng import FixedRng, SeededRng
 from tests.support.storage.disk_contract import DiskContract
@@ -132,39 +132,3 @@ async def test_a_crash_during_a_sync_fails_it_and_nothing_became_durable() -> No
     with pytest.raises(OSError, match="killed"):
         await syncing
     assert disk.listdir("") == []
-
-
-def test_asked_for_faults_hit_the_right_call_the_right_number_of_times() -> None:
-    disk = MemoryDisk()
-    a, b = disk.open("a.log", create=True), disk.open("b.index", create=True)
-    disk.fail(path=".log", after=1, times=2, number=errno.ENOSPC)
-    a.pwrite(b"1", 0)
-    b.pwrite(b"1", 0)
-    for _ in range(2):
-        with pytest.raises(OSError, match="space") as raised:
-            a.pwrite(b"2", 1)
-        assert raised.value.errno == errno.ENOSPC
-    a.pwrite(b"3", 1)
-    assert disk.read("a.log") == b"13"
-
-    disk.fail(prefix=True)
-    with pytest.raises(OSError, match="output error"):
-        a.pwrite(b"wxyz", 2)
-    assert disk.read("a.log") == b"13wx"
-
-    disk.fail(["sync", "create"], times=None)
-    for call in (lambda: disk.sync_now([a]), lambda: disk.open("c", create=True)):
-        with pytest.raises(OSError, match="output error"):
-            call()
-    disk.heal()
-    disk.sync_now([a])
-
-
-def test_calls_are_counted_where_they_change_something() -> None:
-    disk = MemoryDisk()
-    file: File = disk.open("a", create=True)
-    file.pwrite(b"1", 0)
-    file.pread(1, 0)
-    disk.read("a")
-    disk.replace("b", b"")
-    assert disk.calls == 3

@@ -13,9 +13,9 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, decode_records, iter_batches, read_control
 from barnabas.storage.aborted import AbortedTxn
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from barnabas.work import finished
 from tests.support.storage.batches import (
     CONFIG,
@@ -42,13 +42,15 @@ class TestAppend:
         assert not any(info.duplicate for info in infos)
         assert values(log) == [0, 1, 2, 3, 4, 5]
 
-    def test_a_refused_batch_leaves_no_trace(self, log: PartitionLog, disk: MemoryDisk) -> None:
+    def test_a_refused_batch_leaves_no_trace(self, log: PartitionLog, disk: FaultyMemoryDisk) -> None:
         append(log, idempotent(5, 0))
-        before = (log.log_end_offset, log.size_bytes, log.producers.to_snapshot(), disk.calls)
+        changes = disk.watch("change")
+        before = (log.log_end_offset, log.size_bytes, log.producers.to_snapshot())
         for batch in (plain()[:-1] + b"!", idempotent(5, 7), idempotent(6, 0, transactional=True)):
             with pytest.raises(BrokerError):
                 append(log, batch)
-        assert (log.log_end_offset, log.size_bytes, log.producers.to_snapshot(), disk.calls) == before
+        assert (log.log_end_offset, log.size_bytes, log.producers.to_snapshot()) == before
+        assert changes.hits == 0
 
     def test_a_repeated_batch_is_answered_with_its_first_offset(self, log: PartitionLog) -> None:
         append(log, plain(3))
@@ -67,15 +69,15 @@ class TestAppend:
         assert log.epochs.entries == [(3, 0), (5, 2)]
         assert log.epochs.end_offset_for_epoch(4, log.log_end_offset) == (3, 2)
 
-    def test_log_append_time_is_told(self, disk: MemoryDisk) -> None:
+    def test_log_append_time_is_told(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, replace(CONFIG, message_timestamp_type="LogAppendTime"))
         info = append(log, plain(timestamp=5), now_ms=NOW + 7)
         assert (info.log_append_time_ms, info.max_timestamp) == (NOW + 7, NOW + 7)
-        assert append(open_log(MemoryDisk()), plain()).log_append_time_ms == -1
+        assert append(open_log(FaultyMemoryDisk()), plain()).log_append_time_ms == -1
 
-    def test_a_failed_write_can_be_repeated(self, log: PartitionLog, disk: MemoryDisk) -> None:
+    def test_a_failed_write_can_be_repeated(self, log: PartitionLog, disk: FaultyMemoryDisk) -> None:
         append(log, idempotent(5, 0))
-        disk.fail(number=errno.ENOSPC, prefix=True)
+        disk.fail("pwrite", number=errno.ENOSPC, done="half")
         with pytest.raises(OSError, match="space"):
             append(log, idempotent(5, 1, 2))
         assert log.log_end_offset == 1
@@ -98,7 +100,7 @@ class TestAppend:
         end_transaction(log, 5, commit=False, leader_epoch=2)
         end_transaction(log, 6, leader_epoch=2)
         fetched = log.read(0, 10_000, end_offset=log.log_end_offset).records
-        follower = open_log(MemoryDisk())
+        follower = open_log(FaultyMemoryDisk())
         info = follower.append_as_follower(fetched, now_ms=NOW)
         assert (info.base_offset, info.last_offset, info.size_bytes) == (0, 7, len(fetched))
         assert follower.read(0, 10_000, end_offset=8) == log.read(0, 10_000, end_offset=8)
@@ -115,9 +117,9 @@ class TestAppend:
         end_transaction(log, 5, commit=False)
         fetched = log.read(0, 100_000, end_offset=log.log_end_offset).records
         for config in (CONFIG, small_segments(), small_segments(900, segment_ms=7)):
-            disk = MemoryDisk()
+            disk = FaultyMemoryDisk()
             follower = open_log(disk, config)
-            before = disk.calls
+            changes = disk.watch("change")
             follower.append_as_follower(fetched, now_ms=NOW)
             segments = [name for name in disk.listdir("t-0") if name.endswith(".log")]
             assert values(follower) == list(range(62))
@@ -125,7 +127,7 @@ class TestAppend:
             assert follower.size_bytes == log.size_bytes == sum(disk.size(f"t-0/{name}") for name in segments)
             assert all(disk.size(f"t-0/{name}") <= config.segment_bytes for name in segments)
             if config is CONFIG:
-                assert disk.calls == before + 1
+                assert changes.hits == 1
             follower.close()
             assert values(open_log(disk, config, clean=True)) == list(range(62))
 
@@ -133,9 +135,9 @@ class TestAppend:
         for _ in range(9):
             append(log, plain(3))
         fetched = log.read(0, 100_000, end_offset=27).records
-        disk = MemoryDisk()
+        disk = FaultyMemoryDisk()
         follower = open_log(disk, small_segments())
-        disk.fail(path=".log", after=1)
+        disk.fail("pwrite", path="*.log*", nth=2)
         with pytest.raises(OSError, match="output error"):
             follower.append_as_follower(fetched, now_ms=NOW)
         assert follower.log_end_offset == 9
@@ -152,13 +154,13 @@ class TestAppend:
 
 class TestRead:
     @pytest.fixture
-    def log(self, disk: MemoryDisk) -> PartitionLog:
+    def log(self, disk: FaultyMemoryDisk) -> PartitionLog:
         log = open_log(disk, small_segments())
         for _ in range(20):
             append(log, plain(3))
         return log
 
-    def test_every_offset_is_found_in_memory_and_on_disk(self, log: PartitionLog, disk: MemoryDisk) -> None:
+    def test_every_offset_is_found_in_memory_and_on_disk(self, log: PartitionLog, disk: FaultyMemoryDisk) -> None:
         log.close()
         for each in (log, open_log(disk, small_segments(), clean=True), open_log(disk, small_segments())):
             for offset in range(60):
@@ -179,7 +181,7 @@ class TestRead:
 
     @pytest.mark.parametrize("from_disk", [False, True])
     def test_slices_are_whole_batches_within_both_bounds(
-        self, log: PartitionLog, disk: MemoryDisk, from_disk: bool
+        self, log: PartitionLog, disk: FaultyMemoryDisk, from_disk: bool
     ) -> None:
         if from_disk:
             log.close()
@@ -197,7 +199,7 @@ class TestRead:
             assert max(seen) - max(seen) % 3 < end  # the last batch begins below the end
             assert len(found.records) <= limit or len(seen) == 3
 
-    def test_a_sequential_reader_gets_each_byte_once(self, disk: MemoryDisk) -> None:
+    def test_a_sequential_reader_gets_each_byte_once(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, replace(CONFIG, segment_bytes=10_000_000))
         for _ in range(30):
             append(log, plain(1, size=30_000))
@@ -217,7 +219,7 @@ class TestRead:
 
 
 class TestTransactions:
-    def test_the_worked_table_of_read_committed(self, disk: MemoryDisk) -> None:
+    def test_the_worked_table_of_read_committed(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, small_segments(900))
         for _ in range(100):
             append(log, plain())
@@ -265,7 +267,7 @@ class TestTransactions:
         for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
             with pytest.raises(BrokerError):
                 append(log, idempotent(5, 0, transactional=True), origin=origin)
-        unverified = open_log(MemoryDisk(), replace(CONFIG, transaction_partition_verification_enable=False))
+        unverified = open_log(FaultyMemoryDisk(), replace(CONFIG, transaction_partition_verification_enable=False))
         assert append(unverified, idempotent(5, 0, transactional=True)).base_offset == 0
 
     def test_within_a_transaction_no_guard_is_needed(self, log: PartitionLog) -> None:
@@ -288,7 +290,7 @@ class TestTransactions:
 
 class TestLookups:
     @pytest.fixture
-    def log(self, disk: MemoryDisk) -> PartitionLog:
+    def log(self, disk: FaultyMemoryDisk) -> PartitionLog:
         log = open_log(disk, small_segments())
         for n in range(20):
             append(log, plain(3, timestamp=NOW - 1_000_000 + n * 100))
@@ -299,7 +301,7 @@ class TestLookups:
         [(-5000, 0, 0), (0, 0, 0), (1, 1, 1), (3, 3, 100), (100, 3, 100), (1902, 59, 1902), (1903, None, 0)],
     )
     def test_the_first_record_that_is_as_young(
-        self, log: PartitionLog, disk: MemoryDisk, after: int, offset: int | None, at: int
+        self, log: PartitionLog, disk: FaultyMemoryDisk, after: int, offset: int | None, at: int
     ) -> None:
         log.close()
         for each in (log, open_log(disk, small_segments(), clean=True)):
@@ -309,7 +311,7 @@ class TestLookups:
             else:
                 assert found == (offset, NOW - 1_000_000 + at, 0)
 
-    def test_timestamps_out_of_order(self, disk: MemoryDisk) -> None:
+    def test_timestamps_out_of_order(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, small_segments())
         for timestamp in (500, 100, 900, 300, 900, 200):
             append(log, plain(timestamp=timestamp, size=100))
@@ -330,7 +332,7 @@ class TestLookups:
     @pytest.mark.parametrize("config", [CONFIG, small_segments()], ids=["one segment", "several segments"])
     @pytest.mark.parametrize("reopened", [False, True])
     def test_the_largest_timestamp_is_one_of_those_that_are_left(
-        self, disk: MemoryDisk, config: LogConfig, reopened: bool
+        self, disk: FaultyMemoryDisk, config: LogConfig, reopened: bool
     ) -> None:
         log = open_log(disk, config)
         times = [500, 100, 900, 300, 602, 601, 600, 200, 601]
@@ -346,7 +348,7 @@ class TestLookups:
             assert (found and (found.offset, found.timestamp)) == expected
 
     def test_an_empty_log_knows_no_timestamp(self) -> None:
-        log = open_log(MemoryDisk())
+        log = open_log(FaultyMemoryDisk())
         assert finished(log.offset_for_timestamp(0, end_offset=0)) is None
         assert finished(log.max_timestamp_offset(0)) is None
         append(log, plain(timestamp=-1))

@@ -11,9 +11,9 @@ import pytest
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.runtime.files import FileDisk
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.storage.batches import (
     CONFIG,
     NOW,
@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 
 
 class TestSegments:
-    def test_names_are_kafkas(self, disk: MemoryDisk) -> None:
+    def test_names_are_kafkas(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, small_segments())
         for _ in range(9):
             append(log, plain(3))
@@ -55,7 +55,7 @@ class TestSegments:
         assert disk.read("t-0/partition.metadata").startswith(b"version: 0\ntopic_id: AAEC")
         assert disk.read("t-0/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
 
-    def test_by_age_of_the_records(self, disk: MemoryDisk) -> None:
+    def test_by_age_of_the_records(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, replace(CONFIG, segment_ms=1000))
         append(log, plain(timestamp=NOW))
         append(log, plain(timestamp=NOW + 1000))
@@ -63,21 +63,21 @@ class TestSegments:
         append(log, plain(timestamp=NOW + 1001))
         assert "00000000000000000002.log" in disk.listdir("t-0")
 
-    def test_by_age_of_the_segment_where_records_have_none(self, disk: MemoryDisk) -> None:
+    def test_by_age_of_the_segment_where_records_have_none(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, replace(CONFIG, segment_ms=1000))
         append(log, plain(timestamp=-1))
         append(log, plain(timestamp=-1), now_ms=NOW + 1000)
         append(log, plain(timestamp=-1), now_ms=NOW + 1001)
         assert "00000000000000000002.log" in disk.listdir("t-0")
 
-    def test_by_full_index(self, disk: MemoryDisk) -> None:
+    def test_by_full_index(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, replace(small_segments(10_000_000), segment_index_bytes=24))
         for _ in range(30):
             append(log, plain(1, size=100))
         assert len([name for name in disk.listdir("t-0") if name.endswith(".log")]) > 3
         assert values(log) == list(range(30))
 
-    def test_when_relative_offsets_would_overflow(self, disk: MemoryDisk) -> None:
+    def test_when_relative_offsets_would_overflow(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk)
         append(log, plain())
         for base in (2**31 - 1, 2**31):
@@ -90,7 +90,7 @@ class TestSegments:
         ]
         assert values(log, 1, 2**31 + 1) == [2**31 - 1, 2**31]
 
-    def test_on_request_but_never_an_empty_one(self, disk: MemoryDisk) -> None:
+    def test_on_request_but_never_an_empty_one(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk)
         log.roll(NOW)
         append(log, plain())
@@ -101,20 +101,21 @@ class TestSegments:
             "00000000000000000001.log",
         ]
 
-    def test_a_new_partition_costs_few_calls(self, disk: MemoryDisk) -> None:
+    def test_a_new_partition_costs_few_calls(self, disk: FaultyMemoryDisk) -> None:
+        changes = disk.watch("change")
         open_log(disk, named=False)
-        assert disk.calls <= 4  # mkdir, two files, one write
+        assert changes.hits <= 4  # mkdir, two files, one write
 
 
 class TestRetention:
     @pytest.fixture
-    def log(self, disk: MemoryDisk) -> PartitionLog:
+    def log(self, disk: FaultyMemoryDisk) -> PartitionLog:
         log = open_log(disk, small_segments(retention_ms=-1))
         for n in range(20):
             append(log, plain(3, timestamp=NOW + n * 1000))
         return log
 
-    def test_by_time(self, log: PartitionLog, disk: MemoryDisk) -> None:
+    def test_by_time(self, log: PartitionLog, disk: FaultyMemoryDisk) -> None:
         log.reconfigure(small_segments(retention_ms=60_000, file_delete_delay_ms=500))
         assert log.apply_retention(NOW + 60_000, 60) == 0
         assert log.apply_retention(NOW + 62_002, 60) == 0
@@ -129,7 +130,7 @@ class TestRetention:
             log.read(8, 100, end_offset=60)
         assert values(log, 9) == list(range(9, 60))
 
-    def test_everything_may_be_too_old_and_the_log_goes_on(self, log: PartitionLog, disk: MemoryDisk) -> None:
+    def test_everything_may_be_too_old_and_the_log_goes_on(self, log: PartitionLog, disk: FaultyMemoryDisk) -> None:
         log.reconfigure(small_segments(retention_ms=1))
         assert log.apply_retention(NOW + 10**9, 60) == 7
         assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (60, 60, 0)
@@ -165,7 +166,7 @@ class TestRetention:
         assert log.log_start_offset == 25
         assert values(log, 25) == list(range(25, 60))
 
-    def test_delete_records(self, log: PartitionLog, disk: MemoryDisk) -> None:
+    def test_delete_records(self, log: PartitionLog, disk: FaultyMemoryDisk) -> None:
         log.delete_records_before(13)
         log.delete_records_before(5)  # never back
         assert log.log_start_offset == 13
@@ -183,7 +184,7 @@ class TestRetention:
 
 class TestTruncation:
     @pytest.fixture
-    def log(self, disk: MemoryDisk) -> PartitionLog:
+    def log(self, disk: FaultyMemoryDisk) -> PartitionLog:
         log = open_log(disk, small_segments())
         for n in range(10):
             append(log, plain(3, timestamp=NOW + n), leader_epoch=n // 3)
@@ -194,7 +195,7 @@ class TestTruncation:
 
     @pytest.mark.parametrize("offset", range(36))
     def test_at_any_offset_it_is_as_if_no_more_had_been_written(
-        self, log: PartitionLog, disk: MemoryDisk, offset: int
+        self, log: PartitionLog, disk: FaultyMemoryDisk, offset: int
     ) -> None:
         whole = log.read(0, 1, end_offset=35)
         assert whole.records
@@ -222,7 +223,7 @@ class TestTruncation:
         log.truncate_to(1000)
         assert log.log_end_offset == 35
 
-    def test_fully(self, log: PartitionLog, disk: MemoryDisk) -> None:
+    def test_fully(self, log: PartitionLog, disk: FaultyMemoryDisk) -> None:
         log.truncate_fully_and_start_at(1000)
         assert (log.log_start_offset, log.log_end_offset, log.size_bytes, log.recovery_point) == (
             1000,
@@ -239,7 +240,7 @@ class TestTruncation:
 
 
 class TestSync:
-    async def test_the_recovery_point_follows_the_syncs(self, disk: MemoryDisk) -> None:
+    async def test_the_recovery_point_follows_the_syncs(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, small_segments())
         assert log.unsynced_files() == []
         for _ in range(6):
@@ -254,7 +255,7 @@ class TestSync:
         again = open_log(disk, small_segments(), recovery_point=18)
         assert values(again) == list(range(18))
 
-    async def test_what_changed_after_a_sync_began_is_not_forgotten(self, disk: MemoryDisk) -> None:
+    async def test_what_changed_after_a_sync_began_is_not_forgotten(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, small_segments(10_000))
         append(log, plain(3))
         files, end = log.unsynced_files(), log.log_end_offset
@@ -264,7 +265,7 @@ class TestSync:
         paths = {file.path for file in log.unsynced_files()}
         assert "t-0/00000000000000000000.index" in paths
 
-    async def test_nothing_is_left_to_sync_after_a_sync(self, disk: MemoryDisk) -> None:
+    async def test_nothing_is_left_to_sync_after_a_sync(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, small_segments())
         for _ in range(6):
             append(log, plain(3))
@@ -272,28 +273,28 @@ class TestSync:
         log.mark_synced(log.log_end_offset)
         assert log.unsynced_files() == []
 
-    def test_many_logs_are_closed_with_one_sync(self, disk: MemoryDisk) -> None:
+    def test_many_logs_are_closed_with_one_sync(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk)
         append(log, idempotent(5, 0))
         files = log.prepare_close()
         disk.sync_now(files)
         log.mark_synced(log.log_end_offset)
-        calls = disk.calls
+        changes = disk.watch("change")
         log.close()
-        assert disk.calls == calls
+        assert changes.hits == 0
         disk.crash()
         again = open_log(disk, clean=True)
         assert values(again) == [0]
         assert again.producers.to_snapshot() == log.producers.to_snapshot()
 
-    def test_removal(self, disk: MemoryDisk) -> None:
+    def test_removal(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk)
         append(log, plain())
         log.rename("t-0.abc-delete")
         assert disk.listdir("") == ["t-0.abc-delete"]
 
 
-def test_a_folder_of_another_topic_is_refused(disk: MemoryDisk, log: PartitionLog) -> None:
+def test_a_folder_of_another_topic_is_refused(disk: FaultyMemoryDisk, log: PartitionLog) -> None:
     log.close()
     with pytest.raises(BrokerError) as raised:
         PartitionLog.open(disk, "t-0", CONFIG, LogOpening(now_ms=NOW, topic_id=bytes(16), clean=True))
@@ -304,7 +305,7 @@ def test_a_folder_of_another_topic_is_refused(disk: MemoryDisk, log: PartitionLo
 
 
 @pytest.mark.parametrize("jitter_ms", [HOUR_MS, 2 * HOUR_MS])
-def test_the_jitter_is_drawn_for_each_segment(disk: MemoryDisk, jitter_ms: int) -> None:
+def test_the_jitter_is_drawn_for_each_segment(disk: FaultyMemoryDisk, jitter_ms: int) -> None:
     """segment.jitter.ms: each segment closes up to min(jitter, segment.ms) early, none at once for that alone."""
     config = replace(
         CONFIG, segment_ms=HOUR_MS, segment_jitter_ms=jitter_ms, randrange=lambda stop: source.randrange(stop)

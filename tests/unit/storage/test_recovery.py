@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from barnabas.errors import BrokerError
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import DamagedLog
 from barnabas.storage.segment import Segment
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.storage.batches import (
     CONFIG,
     NOW,
@@ -27,35 +27,35 @@ from tests.support.storage.described import SMALL, described, written
 from tests.support.storage.reading import values
 
 
-def segments(disk: MemoryDisk) -> list[str]:
+def segments(disk: FaultyMemoryDisk) -> list[str]:
     return [name for name in disk.listdir("t-0") if name.endswith(".log")]
 
 
 class TestCleanStop:
-    def test_everything_is_as_it_was_and_no_record_is_read(self, disk: MemoryDisk) -> None:
+    def test_everything_is_as_it_was_and_no_record_is_read(self, disk: FaultyMemoryDisk) -> None:
         log = written(disk)
         log.close()
         before = described(log)
-        calls = disk.calls
+        changes = disk.watch("change")
         again = open_log(disk, SMALL, clean=True)
-        assert disk.calls == calls  # nothing was written
+        assert changes.hits == 0
         assert again.truncated_bytes == 0
         assert described(again) == before
         assert again.recovery_point == again.log_end_offset
 
-    def test_a_start_changes_no_file_and_a_stop_renames_none(self, disk: MemoryDisk) -> None:
+    def test_a_start_changes_no_file_and_a_stop_renames_none(self, disk: FaultyMemoryDisk) -> None:
         log = written(disk)
         for epoch in range(4, 8):
             append(log, plain(1), leader_epoch=epoch)
-            disk.fail(("rename",), times=None)  # over another file, it takes a file system milliseconds
+            disk.fail("rename", times=None)  # over another file, it takes a file system milliseconds
             log.close()
             disk.heal()
-            calls = disk.calls
+            changes = disk.watch("change")
             log = open_log(disk, small_segments(), clean=True)
-            assert disk.calls == calls
+            assert changes.hits == 0
             assert log.epochs.latest_epoch == epoch
 
-    def test_snapshots_of_earlier_stops_do_not_pile_up(self, disk: MemoryDisk) -> None:
+    def test_snapshots_of_earlier_stops_do_not_pile_up(self, disk: FaultyMemoryDisk) -> None:
         log = written(disk)
         for n in range(4):
             log.close()
@@ -70,7 +70,7 @@ class TestCleanStop:
     @pytest.mark.parametrize(
         "damage", ["bytes after", "torn", "no length", "no magic", "zeros", "shorter", "no segment"]
     )
-    def test_nothing_is_cut(self, disk: MemoryDisk, damage: str) -> None:
+    def test_nothing_is_cut(self, disk: FaultyMemoryDisk, damage: str) -> None:
         log = written(disk)
         while not log.segments.active.last_batch()[0]:
             append(log, plain(2), leader_epoch=3)
@@ -107,7 +107,9 @@ class TestCleanStop:
     @pytest.mark.parametrize(
         "damage", ["first is gone", "middle is gone", "only .log is gone", "empty", "a copy of another"]
     )
-    def test_a_log_with_other_segments_than_at_the_stop_is_not_opened(self, disk: MemoryDisk, damage: str) -> None:
+    def test_a_log_with_other_segments_than_at_the_stop_is_not_opened(
+        self, disk: FaultyMemoryDisk, damage: str
+    ) -> None:
         log = written(disk)
         log.close()
         size, end = log.stored_size(), log.log_end_offset
@@ -127,7 +129,9 @@ class TestCleanStop:
             open_log(disk, SMALL, clean=True, recovery_point=end, size=size)
 
     @pytest.mark.parametrize("damage", ["gone", "empty", "one entry less"])
-    def test_lost_entries_of_aborted_transactions_are_read_from_the_log(self, disk: MemoryDisk, damage: str) -> None:
+    def test_lost_entries_of_aborted_transactions_are_read_from_the_log(
+        self, disk: FaultyMemoryDisk, damage: str
+    ) -> None:
         log = written(disk)
         for n in range(3):
             append_transactional(log, 5, 2 + n, leader_epoch=3)
@@ -145,9 +149,9 @@ class TestCleanStop:
         again.close()
         assert again.stored_size() == size
 
-    def test_what_a_failed_write_left_is_not_taken_for_damage(self, disk: MemoryDisk) -> None:
+    def test_what_a_failed_write_left_is_not_taken_for_damage(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk)
-        disk.fail(("pwrite",), prefix=True)
+        disk.fail("pwrite", done="half")
         with pytest.raises(OSError, match="output error"):
             append(log, plain())
         disk.heal()
@@ -156,7 +160,7 @@ class TestCleanStop:
 
     @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
     @pytest.mark.parametrize("damage", ["missing", "zeros", "short", "garbage"])
-    def test_damaged_helpers_are_made_again(self, disk: MemoryDisk, suffix: str, damage: str) -> None:
+    def test_damaged_helpers_are_made_again(self, disk: FaultyMemoryDisk, suffix: str, damage: str) -> None:
         log = written(disk)
         log.close()
         before = described(log)
@@ -170,7 +174,7 @@ class TestCleanStop:
         assert described(open_log(disk, SMALL, clean=True)) == before
 
     @pytest.mark.parametrize("damage", ["zeros", "short", "garbage"])
-    def test_a_damaged_aborted_index_is_made_again(self, disk: MemoryDisk, damage: str) -> None:
+    def test_a_damaged_aborted_index_is_made_again(self, disk: FaultyMemoryDisk, damage: str) -> None:
         log = written(disk)
         log.close()
         before = described(log)
@@ -183,7 +187,7 @@ class TestCleanStop:
 
 class TestKill:
     @pytest.mark.parametrize("closed_before", [False, True])
-    def test_all_that_was_written_is_there(self, disk: MemoryDisk, closed_before: bool) -> None:
+    def test_all_that_was_written_is_there(self, disk: FaultyMemoryDisk, closed_before: bool) -> None:
         log = written(disk)
         if closed_before:
             log.close()
@@ -193,13 +197,13 @@ class TestKill:
         disk.kill()
         assert described(open_log(disk, SMALL)) == before
 
-    def test_a_second_kill_changes_nothing(self, disk: MemoryDisk) -> None:
+    def test_a_second_kill_changes_nothing(self, disk: FaultyMemoryDisk) -> None:
         before = described(written(disk))
         for _ in range(3):
             disk.kill()
             assert described(open_log(disk, SMALL)) == before
 
-    def test_after_the_recovery_it_closes_clean(self, disk: MemoryDisk) -> None:
+    def test_after_the_recovery_it_closes_clean(self, disk: FaultyMemoryDisk) -> None:
         before = described(written(disk))
         disk.kill()
         open_log(disk, SMALL).close()
@@ -207,7 +211,9 @@ class TestKill:
         assert described(open_log(disk, SMALL, clean=True)) == before
 
     @pytest.mark.parametrize("recovery_point", [0, 5, 12, 20, 30])
-    def test_only_what_lies_beyond_the_recovery_point_is_checked(self, disk: MemoryDisk, recovery_point: int) -> None:
+    def test_only_what_lies_beyond_the_recovery_point_is_checked(
+        self, disk: FaultyMemoryDisk, recovery_point: int
+    ) -> None:
         log = written(disk)
         before = described(log)
         disk.sync_now(log.unsynced_files())
@@ -215,7 +221,7 @@ class TestKill:
         disk.kill()
         assert described(open_log(disk, SMALL, recovery_point=recovery_point)) == before
 
-    def test_a_torn_batch_is_cut_and_what_follows_it_goes(self, disk: MemoryDisk) -> None:
+    def test_a_torn_batch_is_cut_and_what_follows_it_goes(self, disk: FaultyMemoryDisk) -> None:
         log = written(disk)
         disk.kill()
         names = segments(disk)
@@ -233,7 +239,7 @@ class TestKill:
         assert log.log_end_offset > end
 
     @pytest.mark.parametrize("where", [0, 8, 16, 17, 23, 43, 70])
-    def test_a_flipped_bit_is_noticed_below_the_end(self, disk: MemoryDisk, where: int) -> None:
+    def test_a_flipped_bit_is_noticed_below_the_end(self, disk: FaultyMemoryDisk, where: int) -> None:
         log = open_log(disk)
         for _ in range(3):
             append(log, plain(2))
@@ -247,7 +253,7 @@ class TestKill:
         assert again.log_end_offset == 2
         assert again.truncated_bytes == 2 * size
 
-    def test_a_log_start_beyond_all_begins_anew(self, disk: MemoryDisk) -> None:
+    def test_a_log_start_beyond_all_begins_anew(self, disk: FaultyMemoryDisk) -> None:
         written(disk)
         disk.kill()
         again = open_log(disk, SMALL, log_start_offset=1000)
@@ -255,7 +261,7 @@ class TestKill:
         assert segments(disk) == [f"{1000:020d}.log"]
         assert not again.producers.entries
 
-    def test_a_damaged_epoch_file_is_read_from_the_batches(self, disk: MemoryDisk) -> None:
+    def test_a_damaged_epoch_file_is_read_from_the_batches(self, disk: FaultyMemoryDisk) -> None:
         log = written(disk)
         log.close()
         epochs = log.epochs.entries
@@ -267,7 +273,7 @@ class TestKill:
         assert open_log(disk, SMALL, clean=True).epochs.entries == epochs
 
     @pytest.mark.parametrize("data", [b"", b"version: 0\ntopic", bytes(40)])
-    def test_a_torn_partition_metadata_is_written_again(self, disk: MemoryDisk, data: bytes) -> None:
+    def test_a_torn_partition_metadata_is_written_again(self, disk: FaultyMemoryDisk, data: bytes) -> None:
         written(disk)
         good = disk.read("t-0/partition.metadata")
         disk.kill()
@@ -277,7 +283,7 @@ class TestKill:
 
 
 class TestLeftovers:
-    def test_what_a_crash_left_is_removed_at_once_or_given_out_to_be_removed(self, disk: MemoryDisk) -> None:
+    def test_what_a_crash_left_is_removed_at_once_or_given_out_to_be_removed(self, disk: FaultyMemoryDisk) -> None:
         log = written(disk)
         log.close()
         before = described(log)
@@ -297,14 +303,14 @@ class TestLeftovers:
         assert log.take_deleted(0) == [f"t-0/{junk[0]}"]
         assert log.take_deleted(0) == []
 
-    def test_other_files_are_left_alone(self, disk: MemoryDisk) -> None:
+    def test_other_files_are_left_alone(self, disk: FaultyMemoryDisk) -> None:
         written(disk).close()
         for name in ("quorum-state", "00000000000000000010-0000000001.checkpoint"):
             disk.replace(f"t-0/{name}", b"mine")
         open_log(disk, SMALL, clean=True)
         assert {"quorum-state", "00000000000000000010-0000000001.checkpoint"} <= set(disk.listdir("t-0"))
 
-    def test_a_finished_cleaning_takes_the_place_of_what_it_covers(self, disk: MemoryDisk) -> None:
+    def test_a_finished_cleaning_takes_the_place_of_what_it_covers(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, SMALL)
         for _ in range(9):
             append(log, plain(3))
@@ -317,13 +323,13 @@ class TestLeftovers:
         assert disk.read(f"t-0/{first}") == merged
         assert values(again) == list(range(27))
 
-    def test_a_folder_without_segments_is_an_empty_log(self, disk: MemoryDisk) -> None:
+    def test_a_folder_without_segments_is_an_empty_log(self, disk: FaultyMemoryDisk) -> None:
         disk.mkdir("t-0")
         log = open_log(disk)
         assert log.log_end_offset == 0
         assert append(log, plain()).base_offset == 0
 
-    def test_index_files_preallocated_by_a_killed_kafka_are_taken(self, disk: MemoryDisk) -> None:
+    def test_index_files_preallocated_by_a_killed_kafka_are_taken(self, disk: FaultyMemoryDisk) -> None:
         log = written(disk)
         log.close()
         before = described(log)
@@ -341,7 +347,7 @@ class TestLeftovers:
 
 
 class TestProducers:
-    def test_an_expired_producer_is_not_revived_by_its_snapshot(self, disk: MemoryDisk) -> None:
+    def test_an_expired_producer_is_not_revived_by_its_snapshot(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk)
         append(log, idempotent(4, 0))
         append_transactional(log, 5, 0)
@@ -349,7 +355,9 @@ class TestProducers:
         later = NOW + CONFIG.producer_id_expiration_ms
         assert list(open_log(disk, clean=True, now_ms=later).producers.entries) == [5]
 
-    def test_an_aborted_transaction_that_spans_segments_is_listed_where_its_marker_is(self, disk: MemoryDisk) -> None:
+    def test_an_aborted_transaction_that_spans_segments_is_listed_where_its_marker_is(
+        self, disk: FaultyMemoryDisk
+    ) -> None:
         log = open_log(disk, SMALL)
         append_transactional(log, 5, 0)
         for _ in range(9):
@@ -363,7 +371,7 @@ class TestProducers:
         again = open_log(disk, SMALL, recovery_point=int(names[-1][:20]))
         assert again.aborted_transactions(0, 100) == before
 
-    def test_batches_known_again_are_answered_with_their_offsets(self, disk: MemoryDisk) -> None:
+    def test_batches_known_again_are_answered_with_their_offsets(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk)
         for n in range(6):
             append(log, idempotent(4, n))
@@ -374,7 +382,7 @@ class TestProducers:
         clean = open_log(disk, clean=True)
         assert append(clean, idempotent(4, 5)).duplicate
 
-    def test_record_times_decide_expiry_on_replay(self, disk: MemoryDisk) -> None:
+    def test_record_times_decide_expiry_on_replay(self, disk: FaultyMemoryDisk) -> None:
         log = open_log(disk, replace(CONFIG, producer_id_expiration_ms=1000))
         append(log, idempotent(4, 0))
         assert log.expire_producers(NOW + 999) == 0
@@ -385,7 +393,7 @@ class TestGaps:
     """A segment that begins above the end of the one before it."""
 
     @staticmethod
-    def with_gap(disk: MemoryDisk, config: LogConfig) -> None:
+    def with_gap(disk: FaultyMemoryDisk, config: LogConfig) -> None:
         log = open_log(disk, config)
         for _ in range(9):
             append(log, plain(3))
@@ -393,7 +401,7 @@ class TestGaps:
         disk.kill()
         forget_states(disk)
 
-    def test_the_cleaner_may_have_made_it(self, disk: MemoryDisk) -> None:
+    def test_the_cleaner_may_have_made_it(self, disk: FaultyMemoryDisk) -> None:
         config = small_segments(cleanup_policy=frozenset({"compact"}))
         self.with_gap(disk, config)
         first = open_log(disk, config, clean=True)
@@ -411,7 +419,7 @@ class TestGaps:
         again = open_log(disk, config)
         assert values(again) == [*range(6), *range(9, 27)]
 
-    def test_elsewhere_it_is_a_loss(self, disk: MemoryDisk) -> None:
+    def test_elsewhere_it_is_a_loss(self, disk: FaultyMemoryDisk) -> None:
         self.with_gap(disk, SMALL)
         disk.open(f"t-0/{segments(disk)[0]}").truncate(len(plain(3)) * 2)
         again = open_log(disk, SMALL)
@@ -423,7 +431,7 @@ class TestGaps:
 @pytest.mark.parametrize("stop", ["clean", "kill", "kill after a save", "cut"])
 @pytest.mark.parametrize("rolls", [False, True])
 def test_the_last_five_batches_of_a_producer_are_known_again_however_the_log_is_opened(
-    disk: MemoryDisk, stop: str, size: int, rolls: bool
+    disk: FaultyMemoryDisk, stop: str, size: int, rolls: bool
 ) -> None:
     log = open_log(disk)
     for n in range(7):
@@ -457,7 +465,7 @@ def test_the_last_five_batches_of_a_producer_are_known_again_however_the_log_is_
         append(again, idempotent(4, 2, 2, size=size))
 
 
-def test_batches_of_a_former_epoch_are_not_taken_for_those_of_the_present(disk: MemoryDisk) -> None:
+def test_batches_of_a_former_epoch_are_not_taken_for_those_of_the_present(disk: FaultyMemoryDisk) -> None:
     log = open_log(disk)
     for n in range(3):
         append(log, idempotent(4, n))

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from barnabas.storage import producer_rebuild, producers
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import PartitionProducers
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from barnabas.work import finished
 from tests.support.storage.batches import (
     NOW,
@@ -32,7 +32,7 @@ def shortest_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers, "LOADED_AT_ONCE", 1)
 
 
-def filled(disk: MemoryDisk, rng: Random) -> PartitionLog:
+def filled(disk: FaultyMemoryDisk, rng: Random) -> PartitionLog:
     """A log of some segments with producers and transactions, some of them open at its end."""
     log = open_log(disk, SEGMENTS)
     sequences: dict[int, int] = {}
@@ -58,7 +58,7 @@ def state(log: PartitionLog) -> tuple[object, ...]:
 @pytest.mark.parametrize("seed", range(10))
 def test_it_ends_as_one_that_is_done_at_once(seed: int) -> None:
     rng = Random(seed)
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = filled(disk, rng)
     offset = rng.randrange(1, log.log_end_offset)
     before = log.producers.to_snapshot(), log.log_end_offset
@@ -80,7 +80,7 @@ def test_it_ends_as_one_that_is_done_at_once(seed: int) -> None:
     disk.kill()
     reopened = open_log(disk, SEGMENTS)
     assert state(reopened) == state(log)
-    twin = filled(MemoryDisk(), Random(seed))
+    twin = filled(FaultyMemoryDisk(), Random(seed))
     twin.truncate_to(offset)
     assert state(twin) == state(log)
 
@@ -99,7 +99,7 @@ def test_it_ends_as_one_that_is_done_at_once(seed: int) -> None:
     ids=["truncated", "emptied", "records deleted", "segments deleted", "records lost", "closed", "abandoned"],
 )
 def test_it_is_given_up_where_the_log_changes_in_between(change: Callable[[PartitionLog], object]) -> None:
-    log = filled(MemoryDisk(), Random(1))
+    log = filled(FaultyMemoryDisk(), Random(1))
     steps = log.producers_before(log.log_end_offset - 2)
     next(steps)
     change(log)
@@ -108,7 +108,7 @@ def test_it_is_given_up_where_the_log_changes_in_between(change: Callable[[Parti
 
 @pytest.mark.parametrize("slices", [1, 3])
 def test_a_kill_in_between_leaves_the_log_as_it_was(slices: int) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = filled(disk, Random(2))
     steps = log.producers_before(log.log_end_offset - 5)
     for _ in range(slices):
@@ -118,7 +118,7 @@ def test_a_kill_in_between_leaves_the_log_as_it_was(slices: int) -> None:
 
 
 def test_a_clean_stop_in_between_saves_the_producers_of_the_whole_log() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     log = filled(disk, Random(3))
     whole = state(log)
     next(log.producers_before(log.log_end_offset - 5))

@@ -9,8 +9,8 @@ import pytest
 
 from barnabas.ports import Buffer
 from barnabas.runtime.randomness import SystemRng
-from barnabas.testing.world.flow import FREE, Flow
 from barnabas.testing.world.link import LinkConnection, LinkTransport
+from barnabas.testing.world.pipe import FREE, Flow
 
 CUT = Flow(cut=True)
 HIGH = 65_536

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.transport import WINDOW_BYTES
 from barnabas.testing.simulation.world import Ports, World
 
@@ -120,8 +119,8 @@ def test_bytes_arrive_once_and_in_order(factory: Callable[[], asyncio.BaseProtoc
 
 def test_latency_is_the_link_s() -> None:
     async def main(world: World) -> None:
-        world.network.links[("client", "server")] = Latency(10_000, 10_000)
-        world.network.links[("server", "client")] = Latency(30_000, 30_000)
+        world.network.shape("client", "server", latency_s=0.01, jitter_s=0)
+        world.network.shape("server", "client", latency_s=0.03, jitter_s=0)
         world.machine("server").start(serving(Echo))
         transport, protocol = await world.machine("client").host.connect(Recorder, "server", 9092)
         assert world.loop.time() == pytest.approx(0.040)
@@ -320,7 +319,7 @@ def test_a_cancelled_connect_leaves_nothing_behind() -> None:
         made: list[Recorder] = []
         world.machine("server").start(serving(recorders(made)))
         client = world.machine("client").host
-        world.network.links[("server", "client")] = Latency(1_000_000, 1_000_000)
+        world.network.shape("server", "client", latency_s=1, jitter_s=0)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await client.connect(Recorder, "server", 9092)

@@ -23,11 +23,12 @@ from barnabas.broker.quorum.core.voters import VoterSet
 from barnabas.broker.quorum.snapshot_writer import SnapshotWriter, write_snapshot
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.loggers import RateLimitedLogger, logger
+from barnabas.ports import Disk
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, stamp
 from barnabas.runtime.files import FileDisk
-from barnabas.storage.disk import MemoryDisk
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.clock import ManualClock
 from tests.support.rng import SeededRng
 from tests.support.waiting import until
@@ -38,13 +39,13 @@ VOTERS = (1, 2, 3)
 CHANGING = ("pwrite", "truncate", "create", "rename", "remove", "sync", "discard")
 
 
-def open_log(disk: MemoryDisk, *, clean: bool = True, alone: bool = False) -> RaftLog:
+def open_log(disk: Disk, *, clean: bool = True, alone: bool = False) -> RaftLog:
     return RaftLog(disk, CONFIG, ManualClock(), clean=clean, alone=alone)
 
 
-def damaged() -> tuple[MemoryDisk, list[bytes]]:
+def damaged() -> tuple[FaultyMemoryDisk, list[bytes]]:
     """The disk of a voter that stopped cleanly with two records, the second of them damaged since; and the batches as they were."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     raft_log = open_log(disk)
     batches, at = [], 0
     for value in (b"first", b"second"):
@@ -117,7 +118,7 @@ def test_damage_that_nobody_can_mend_is_left_as_it_is() -> None:
 
 
 async def test_a_snapshot_is_written_aside_and_has_its_name_when_it_is_durable() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     raft_log = open_log(disk)
     raft_log.append([b"value"], 1)
     data = encode_snapshot([b"value"] * 3_000, epoch=1, last_timestamp_ms=0, now_ms=0)
@@ -129,7 +130,7 @@ async def test_a_snapshot_is_written_aside_and_has_its_name_when_it_is_durable()
 
 
 async def test_a_snapshot_that_was_not_finished_is_removed_at_the_next_start() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     raft_log = open_log(disk)
     raft_log.append([b"value"], 1)
     raft_log.close()
@@ -140,7 +141,7 @@ async def test_a_snapshot_that_was_not_finished_is_removed_at_the_next_start() -
 
 
 async def test_a_snapshot_is_dropped_where_a_newer_one_came_meanwhile() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     raft_log = open_log(disk)
     for _ in range(2):
         raft_log.append([b"value"], 1)
@@ -178,9 +179,9 @@ def test_a_sole_voter_cuts_what_a_crash_tore() -> None:
     assert (raft_log.end_offset, raft_log.lost_records) == (1, False)
 
 
-def damage_header(*, alone: bool = False) -> tuple[MemoryDisk, RaftLog]:
+def damage_header(*, alone: bool = False) -> tuple[FaultyMemoryDisk, RaftLog]:
     """A log that is open, and whose second batch is damaged since; large ones, so that none is kept in memory."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     raft_log = open_log(disk, alone=alone)
     raft_log.append([bytes(20_000)], 1)
     at = disk.size(LOG)
@@ -213,7 +214,7 @@ def test_a_sole_voter_refuses_who_asks_for_what_is_damaged() -> None:
 
 
 async def test_what_is_dropped_is_renamed_first_and_removed_by_the_caller_or_after_the_next_start() -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     raft_log = open_log(disk)
     raft_log.append([b"value"] * 4, 1)
     raft_log.sync_now()
@@ -243,7 +244,7 @@ async def install(raft_log: RaftLog, snapshot: SnapshotId, data: bytes | bytearr
     await writer.install(snapshot, bytearray(data), replace_log)
 
 
-def replaced_log(disk: MemoryDisk) -> RaftLog:
+def replaced_log(disk: FaultyMemoryDisk) -> RaftLog:
     """A log with three batches of epochs 1 to 3, durable."""
     raft_log = open_log(disk)
     for epoch in (1, 2, 3):
@@ -254,7 +255,7 @@ def replaced_log(disk: MemoryDisk) -> RaftLog:
 
 async def test_the_loop_goes_on_while_a_snapshot_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sync waits until the loop has run other work; nothing syncs on the loop."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     raft_log = replaced_log(disk)
     syncs: list[tuple[int, bool]] = []
     go_on = asyncio.Event()
@@ -264,7 +265,7 @@ async def test_the_loop_goes_on_while_a_snapshot_is_installed(monkeypatch: pytes
         await go_on.wait()
         go_on.clear()
 
-    disk.on_sync = slow
+    disk.real.on_sync = slow
     for blocking in ("sync_now", "replace"):
         monkeypatch.setattr(disk, blocking, None)
     data = encode_snapshot([b"value"] * 3_000, epoch=5, last_timestamp_ms=0, now_ms=0)
@@ -288,9 +289,9 @@ async def test_a_crash_while_a_snapshot_is_installed_keeps_the_old_log_or_the_sn
     ends = set()
     calls = len(CHANGING) * 12
     for number in range(calls):
-        disk = MemoryDisk()
+        disk = FaultyMemoryDisk()
         raft_log = replaced_log(disk)
-        disk.fail(CHANGING, after=number)
+        disk.fail("change", nth=number + 1)
         try:
             await install(raft_log, SnapshotId(9, 5), data)
         except OSError:
@@ -299,7 +300,7 @@ async def test_a_crash_while_a_snapshot_is_installed_keeps_the_old_log_or_the_sn
             assert number > 10
             break
         for seed in range(8 if torn else 1):
-            after = copy.deepcopy(disk)
+            after = copy.deepcopy(disk.real)
             after.crash(SeededRng(random.Random(seed)) if torn else None)
             again = open_log(after, clean=False)
             ends.add(again.end)
@@ -316,7 +317,7 @@ async def test_a_crash_while_a_snapshot_is_installed_keeps_the_old_log_or_the_sn
 
 def test_a_log_that_a_shorter_snapshot_replaced_is_synced_before_anything_is_written() -> None:
     """The node may become the leader before the installation ends."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     raft_log = replaced_log(disk)
     raft_log.store_snapshot(SnapshotId(2, 5), encode_snapshot([b"value"], epoch=5, last_timestamp_ms=0, now_ms=0))
     raft_log.start_at_snapshot(SnapshotId(2, 5), VoterSet())
@@ -328,7 +329,7 @@ def test_a_log_that_a_shorter_snapshot_replaced_is_synced_before_anything_is_wri
 
 async def test_a_snapshot_is_installed_without_decoding_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 10,000 partitions that took 60 ms; they are decoded by the replay, in slices."""
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     raft_log = open_log(disk)
     data = encode_snapshot([b"value"] * 3_000, epoch=1, last_timestamp_ms=0, now_ms=0)
     with monkeypatch.context() as patched:
@@ -344,7 +345,7 @@ async def test_a_snapshot_is_installed_without_decoding_its_records(monkeypatch:
     assert list(again.snapshot_values()) == [b"value"] * 3_000
 
 
-def diverged(disk: MemoryDisk) -> RaftMachine:
+def diverged(disk: FaultyMemoryDisk) -> RaftMachine:
     """A voter whose leader has told it that its log of three durable records diverges at offset 1."""
     machine = member(replaced_log(disk))
     machine.start(0)
@@ -358,7 +359,7 @@ def diverged(disk: MemoryDisk) -> RaftMachine:
 
 
 def test_a_divergence_is_synced_off_the_loop_and_nothing_is_fetched_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = MemoryDisk()
+    disk = FaultyMemoryDisk()
     syncs: list[RaftLog] = []
     sync_now = RaftLog.sync_now
 
@@ -387,7 +388,7 @@ def test_a_divergence_is_synced_off_the_loop_and_nothing_is_fetched_before(monke
 def test_a_truncation_is_durable_before_anything_is_written_behind_it(leads: bool) -> None:
     """A power loss never leaves records that were truncated behind newer ones."""
     for seed in range(20):
-        disk = MemoryDisk()
+        disk = FaultyMemoryDisk()
         raft_log = diverged(disk).log
         if leads:
             raft_log.append([b"new"], 5)

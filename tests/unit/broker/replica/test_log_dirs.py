@@ -15,10 +15,10 @@ from barnabas.broker.replica.log_dir import NO_OFFSETS, CheckpointedOffsets, Log
 from barnabas.broker.replica.log_dirs import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, LogDirectories
 from barnabas.broker.scheduling.slices import advance
 from barnabas.storage import checkpoints
-from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.testing.world.disks import FaultyMemoryDisk
 from barnabas.work import finished
 
 A, B, C = (bytes([at]) * 16 for at in (1, 2, 3))
@@ -40,14 +40,14 @@ class DirectoriesBench:
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
         self.failed: list[LogDirectory] = []
-        self.disks = [MemoryDisk(f"/{name}") for name in "abc"]
+        self.disks = [FaultyMemoryDisk(f"/{name}") for name in "abc"]
         self.dirs = [self._directory(disk) for disk in self.disks]
         for directory, directory_id in zip(self.dirs, (A, B, C), strict=True):
             directory.directory_id = directory_id
         self.all = LogDirectories(self.dirs)
         self.aside: list[tuple[str, str]] = []
 
-    def _directory(self, disk: MemoryDisk) -> LogDirectory:
+    def _directory(self, disk: FaultyMemoryDisk) -> LogDirectory:
         def start(task: Coroutine[Any, Any, None], name: str) -> None:
             assert name == "removal", "no other task is needed here"
             with pytest.raises(StopIteration):  # nothing in it waits
@@ -151,12 +151,12 @@ def test_with_every_directory_there_what_is_lost_is_made_anew(bench: Directories
 
 
 def test_a_directory_that_cannot_be_read_at_the_start_is_offline(bench: DirectoriesBench) -> None:
-    bench.disks[2].fail(["listdir"], times=None)
+    bench.disks[2].fail("listdir", times=None)
     bench.folder(1, "t-0")
     bench.find({("t", 0): B})
     assert not bench.dirs[2].online
     assert bench.home("t", 0, B) == "/b"
-    bench.disks[0].fail(["listdir"], times=None)
+    bench.disks[0].fail("listdir", times=None)
     with pytest.raises(OSError, match="Input"):
         bench.find({})
 
@@ -235,7 +235,7 @@ async def test_recovery_points_that_are_lowered_at_the_same_time_are_all_in_the_
         for _ in range(3):
             await asyncio.sleep(0)
 
-    bench.disks[0].on_sync = slowly
+    bench.disks[0].real.on_sync = slowly
 
     async def lower(name: tuple[str, int]) -> None:
         logs[name].recovery_point = 3

@@ -273,7 +273,7 @@ def test_a_waiter_for_the_disk_that_fails_the_replica_has_its_neighbours_called_
 def test_a_failed_write_takes_the_replica_offline() -> None:
     bench = ReplicaBench()
     bench.append()
-    bench.disk.fail(["pwrite"])
+    bench.disk.fail("pwrite")
     with pytest.raises(BrokerError) as refused:
         bench.append()
     assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR

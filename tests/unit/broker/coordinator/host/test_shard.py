@@ -129,7 +129,7 @@ def test_a_replica_that_leads_no_more_refuses_the_append() -> None:
 def test_a_disk_that_fails_is_no_coordinator() -> None:
     bench = HostBench()
     shard = bench.elect()
-    bench.disk.fail(("pwrite",))
+    bench.disk.fail("pwrite")
     outcome = bench.put(b"a", 1)
     bench.wake()
     assert [error.code for error in outcome] == [ErrorCode.NOT_COORDINATOR]
