@@ -29,6 +29,8 @@ from barnabas.protocol.messages.transactions import TxnOffsetCommitRequestPartit
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
 
+ENCODED_BYTES_MAX = 16 * 1024 * 1024  # each record has the group id: a short request could take gigabytes
+
 # Errors of the log or of the transaction coordinator, translated for clients that commit offsets.
 COMMIT_CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -63,6 +65,7 @@ class OffsetChecks:
         "_keeps_ids",
         "_metadata_max",
         "_now_ms",
+        "_size_bytes",
         "_unknown",
         "accepted",
         "encoded",
@@ -88,6 +91,7 @@ class OffsetChecks:
         self.accepted: list[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition] = []
         self.records: list[OffsetRecord] = []
         self.encoded: list[tuple[bytes, bytes | None]] = []
+        self._size_bytes = 0
 
     def check(
         self,
@@ -114,7 +118,10 @@ class OffsetChecks:
         )
         record = OffsetRecord(self._group_id, topic.name, asked.partition_index, committed)
         self.records.append(record)
-        self.encoded.append(encode_record(record))
+        if self._size_bytes <= ENCODED_BYTES_MAX:
+            key, value = encode_record(record)
+            self.encoded.append((key, value))
+            self._size_bytes += len(key) + len(value or b"")
 
     def commit(
         self, groups: GroupCoordinator, committer: Committer, producer: ProducerStamp | None, done: Callable[[], None]
@@ -123,6 +130,8 @@ class OffsetChecks:
 
         def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
             shard.group(committer.group_id).check_commit(committer, self.records, at)
+            if self._size_bytes > ENCODED_BYTES_MAX:
+                raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the offsets of the request exceed max.message.bytes")
             return Decision(None, self.records, producer, self.encoded)
 
         def written(outcome: BrokerError | None) -> None:
