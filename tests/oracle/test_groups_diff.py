@@ -15,6 +15,7 @@ from barnabas.protocol.messages.groups import (
     FindCoordinatorRequest,
 )
 from tests.support.oracle.group_script import (
+    TOPIC,
     Script,
     delete,
     delete_offsets,
@@ -22,6 +23,7 @@ from tests.support.oracle.group_script import (
     simple_offsets,
     transactional_offsets,
 )
+from tests.support.requests import request_of
 
 pytestmark = pytest.mark.oracle
 
@@ -147,6 +149,16 @@ def every_join_version(script: Script) -> None:
         script.describe(group)
 
 
+def long_commits(script: Script) -> None:
+    """Each commit is one batch, or refused as a whole: the largest batch of the internal topic bounds it."""
+    for count in (1_000, 20_000):
+        offsets = [{"partition_index": at % 2, "committed_offset": at} for at in range(count)]
+        commit = request_of("OffsetCommit", group_id=f"long-{count}", topics=[{"name": TOPIC, "partitions": offsets}])
+        for answer in script.on("long").call(commit, 9).topics:
+            script.note(count, len(answer.partitions), sorted({each.error_code for each in answer.partitions}))
+        script.offsets(f"long-{count}")
+
+
 SCRIPTS: list[Callable[[Script], None]] = [
     lifecycle,
     static_members,
@@ -154,6 +166,7 @@ SCRIPTS: list[Callable[[Script], None]] = [
     every_join_version,
     simple_offsets,
     transactional_offsets,
+    long_commits,
 ]
 
 

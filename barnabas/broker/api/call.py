@@ -98,13 +98,14 @@ class Computed:
     or in the worker thread if it may take more than some milliseconds.
 
     Args:
-        run: computes it. It must change nothing, and touch nothing that the event loop changes; it asks the access that it gets.
+        run: computes the answer, or what remains to do on the loop. It must change nothing, and touch nothing that the event loop changes;
+            it asks the access that it gets.
         elements: how many elements it visits, beside those of the request.
     """
 
     __slots__ = ("call", "elements", "run")
 
-    def __init__(self, call: Call[Message], run: Callable[[Access], Message], elements: int = 0) -> None:
+    def __init__(self, call: Call[Message], run: Callable[[Access], Message | Rest], elements: int = 0) -> None:
         self.call = call
         self.run = run
         self.elements = elements
@@ -114,11 +115,12 @@ class Computed:
         """Whether the worker thread computes it, even if the request is small."""
         return self.elements > ELEMENTS_AT_ONCE
 
-    def compute(self) -> Message:
+    def compute(self) -> Answer:
         """Computes the answer on the loop."""
-        return self.run(self.call.access)
+        found = self.run(self.call.access)
+        return found if isinstance(found, Message) else found()
 
-    def in_worker(self) -> Callable[[], Message]:
+    def in_worker(self) -> Callable[[], Message | Rest]:
         """What computes the answer in the worker thread."""
         return partial(self.run, self.call.access.fixed())
 
@@ -188,6 +190,7 @@ class Pending(Generic[R]):
 
 AnyPending: TypeAlias = Pending[Never]  # for code that takes the answer and does not give it
 Answer: TypeAlias = Message | AnyPending | Computed | Work | None  # work returns one of the others
+Rest: TypeAlias = Callable[[], Answer]  # what a handler does on the loop after the worker thread
 Handler = Callable[[Any, Call[Any]], Answer]  # takes the Needs of its family, and the call
 Refuse = Callable[[Call[Any], BrokerError], Message]  # the response with one error for the whole request; in any thread
 Table = Mapping[type[Message], tuple[Handler, Refuse]]  # handlers of a family, by request class

@@ -22,7 +22,7 @@ from types import GeneratorType
 from typing import Final, NamedTuple
 
 from barnabas.broker.api.access import Access
-from barnabas.broker.api.call import Answer, Call, Computed, Handler, InnerApi, Refuse, Table
+from barnabas.broker.api.call import Answer, Call, Computed, Handler, InnerApi, Refuse, Rest, Table
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
@@ -260,14 +260,27 @@ def _guarded(route: Route, call: Call[Message], work: Work) -> Work:
     return response
 
 
-def _computed(route: Route, call: Call[Message], run: Callable[[Access], Message], access: Access) -> Message:
+def _computed(
+    route: Route, call: Call[Message], run: Callable[[Access], Message | Rest], access: Access
+) -> Message | Rest:
     """Computes an answer in any thread, and treats exceptions as `Router.answer` does."""
     try:
-        return run(access)
+        found = run(access)
     except (RemoteProtocolError, InvariantViolated):
         raise
     except Exception as error:
         return route.refuse(call, _told(route, call, error))
+    return found if isinstance(found, Message) else partial(_continued, route, call, found)
+
+
+def _continued(route: Route, call: Call[Message], rest: Rest) -> Answer:
+    """Does on the loop what remains, and treats exceptions as `Router.answer` does."""
+    try:
+        return rest()
+    except (RemoteProtocolError, InvariantViolated):
+        raise
+    except Exception as error:
+        return _refusal(route, call, error)
 
 
 def _refusal(route: Route, call: Call[Message], error: Exception) -> Computed | None:

@@ -38,7 +38,6 @@ from barnabas.work import SLICE, Work
 
 log = logger("kafka.coordinator.group")
 
-TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # codes that members do not know
 FENCED = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 ANSWERS_AT_ONCE = 256  # of one decision in one turn of the loop: 1 to 2 ms, with their encoding
 AFTER_STALL_MS = 10  # the loop reads its sockets in this time
@@ -335,12 +334,11 @@ class GroupCoordinator:
         reply: Responder | None,
         error: BrokerError,
     ) -> None:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR if error.code in TOO_LARGE else error.code
         if reply is not None:
-            reply.refuse(code)
+            reply.refuse(error.code)
         for decision in decisions:
             for answer in decision.answer.answers:
-                answer.reply.refuse(code)
+                answer.reply.refuse(error.code)
             # An assignment could not be stored: its group rebalances again.
             unstable = [
                 r.group_id for r in decision.records if isinstance(r, GroupRecord) and r.value and r.value.members

@@ -25,7 +25,10 @@ from barnabas.storage.log_config import AppendOrigin
 
 log = logger("kafka.server")
 
-RECORD_OVERHEAD_BYTES = 32  # varints and framing of one record, rounded up, to keep a batch below max.message.bytes
+LONG_DECISION = 256  # records
+# Varints and framing of one record: at least, and rounded up to keep a batch below max.message.bytes.
+RECORD_OVERHEAD_BYTES_MIN = 7
+RECORD_OVERHEAD_BYTES = 32
 
 
 A = TypeVar("A")
@@ -41,13 +44,14 @@ class _Phase(Enum):
 class _Write:
     """A decision that is not committed yet; without records it is an answer that waits for earlier ones."""
 
-    __slots__ = ("answer", "done", "encoded", "producer", "records", "undos")
+    __slots__ = ("answer", "done", "encoded", "producer", "records", "size_bytes", "undos")
 
     def __init__(self, decision: Decision[Any, Any], shard: Shard[Any], done: Done[Any]) -> None:
         self.answer = decision.answer
         self.records = decision.records
         # Encoded before anything is staged: a record that cannot be written fails its own decision and no other.
-        self.encoded = [shard.encode(record) for record in decision.records]
+        self.encoded = decision.encoded or [shard.encode(record) for record in decision.records]
+        self.size_bytes = sum(len(key) + len(value or b"") for key, value in self.encoded)
         self.producer = decision.producer
         self.done = done
         self.undos: list[Undo] = []
@@ -258,11 +262,6 @@ class ShardHost(Generic[S]):
         except BrokerError as error:
             raise BrokerError(_coordinator_code(error.code), str(error)) from error
 
-    def batch_bytes_max(self, key: str) -> int:
-        """Largest batch that the log of a key's partition takes; raises as `partition_of` and `Replicas.leader`."""
-        replica: Replica = self._replicas.leader(self.topic, self.partition_of(key))
-        return replica.log.config.max_message_bytes
-
     def is_here(self, partition: int) -> bool:
         return partition in self._partitions
 
@@ -301,18 +300,20 @@ class ShardHost(Generic[S]):
             decide: (shard, wall clock in ms) → decision; if it raises BrokerError, nothing is written.
             done: gets the answer of the decision, its error, or an error of `shard`; NOT_COORDINATOR if the leadership is lost in between;
                 COORDINATOR_NOT_AVAILABLE if replicas are missing (nothing is written) or too slow (the records are written);
-                other codes of a refused append (MESSAGE_TOO_LARGE, producer epochs).
+                UNKNOWN_SERVER_ERROR if no batch can hold the records, as in Kafka; other codes of a refused append (producer epochs).
         """
         try:
             part = self._active(partition)
             decision = decide(part.shard, self._reactor.clock.now_ms())
+            if not decision.records and not part.queue and not part.uncommitted:
+                done(decision.answer)
+                return
+            write = _Write(decision, part.shard, done)
+            if len(write.records) > LONG_DECISION:
+                self._check_size(partition, write)
         except BrokerError as error:
             done(error)
             return
-        if not decision.records and not part.queue and not part.uncommitted:
-            done(decision.answer)
-            return
-        write = _Write(decision, part.shard, done)
         for record in decision.records:
             write.undos.append(part.shard.stage(record, decision.producer))
         part.queue.append(write)
@@ -320,6 +321,14 @@ class ShardHost(Generic[S]):
         if not self._flush_due:
             self._flush_due = True
             self._reactor.soon(self._flush_all)
+
+    def _check_size(self, partition: int, write: _Write) -> None:
+        """Refuses, before it is staged, a decision that no batch of the log can hold: the append would refuse it after all the work."""
+        replica: Replica = self._replicas.leader(self.topic, partition)
+        if write.size_bytes + len(write.records) * RECORD_OVERHEAD_BYTES_MIN > replica.log.config.max_message_bytes:
+            raise BrokerError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.topic}: the records of the request exceed max.message.bytes"
+            )
 
     def flush(self, partition: int) -> None:
         """Appends the queued writes of a partition now, before a marker is appended to the same log."""
@@ -456,13 +465,12 @@ def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tup
         if write.records:
             if records and (write.producer != producer or write.producer is not None):
                 break
-            encoded = write.encoded
-            added = sum(len(k) + (len(v) if v is not None else 0) + RECORD_OVERHEAD_BYTES for k, v in encoded)
+            added = write.size_bytes + len(write.records) * RECORD_OVERHEAD_BYTES
             if records and size + added > size_max:
                 break
             size += added
             producer = write.producer
-            records.extend(NewRecord(key, value, now_ms) for key, value in encoded)
+            records.extend(NewRecord(key, value, now_ms) for key, value in write.encoded)
         at += 1
     return at, records
 
@@ -479,6 +487,7 @@ _NOT_AVAILABLE = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     )
 )
+_TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 _NOT_COORDINATOR = frozenset(
     (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR)
 )
@@ -488,4 +497,6 @@ def _coordinator_code(code: ErrorCode) -> ErrorCode:
     """Translates an error of the log for clients, as Kafka's CoordinatorOperationExceptionHelper."""
     if code in _NOT_AVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in _TOO_LARGE:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NOT_COORDINATOR if code in _NOT_COORDINATOR else code

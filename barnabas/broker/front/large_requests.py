@@ -168,7 +168,11 @@ class LargeRequest:
                 return []
             if isinstance(response, Computed):
                 run = response.in_worker()
-                response = yield from in_worker(run if charge is None else charge.measured(run))
+                found = yield from in_worker(run if charge is None else charge.measured(run))
+                if isinstance(found, Message):
+                    response = found
+                else:
+                    response = (found if charge is None else charge.measured(found))()
             elif isinstance(response, GeneratorType):
                 response = yield from self._timed(response)
             elif isinstance(response, Pending):

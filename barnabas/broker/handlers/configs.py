@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from barnabas.broker.api.access import CLUSTER_NAME, Access
-from barnabas.broker.api.call import Call, Done, Pending, Table
+from barnabas.broker.api.call import Call, Computed, Done, Pending, Table
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.config.entries import (
     ConfigEntry,
@@ -70,6 +70,7 @@ from barnabas.work import Steps, Work, distinct_in_slices
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
     from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.image import MetadataImage
     from barnabas.broker.security.node_tls import NodeTls
 from barnabas.broker.controller.channel import ControllerChannel
 
@@ -416,37 +417,29 @@ def refuse_alter_configs(call: Call[AlterConfigsRequest], error: BrokerError) ->
     return AlterConfigsResponse(responses=responses)
 
 
-def list_config_resources(needs: Needs, call: Call[ListConfigResourcesRequest]) -> Work:
+def list_config_resources(needs: Needs, call: Call[ListConfigResourcesRequest]) -> Computed:
     """Lists the resources of some types, or of all: every topic and broker; groups and client metrics with settings."""
     check_permission(call.access, AclOperation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
-    kinds = yield from _kinds(call)
     image = needs.current_image.image
+    return Computed(call, partial(_listed, call, image), len(image.topics_by_name) + len(image.configs))
+
+
+def _listed(
+    call: Call[ListConfigResourcesRequest], image: MetadataImage, _access: Access
+) -> ListConfigResourcesResponse:
+    kinds = dict.fromkeys(call.request.resource_types) if call.version else (CLIENT_METRICS_RESOURCE,)
+    if not set(kinds) <= set(LISTED):
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     found = []
-    for kind in kinds:
+    for kind in kinds or LISTED:
         if kind == TOPIC_RESOURCE:
             names = list(image.topics_by_name)
         elif kind in (BROKER_RESOURCE, LOGGER_RESOURCE):
             names = [str(broker.broker_id) for broker in image.alive_brokers()]
         else:
             names = [name for each, name in image.configs if each == kind]
-        for name in names:
-            found.append(ListedConfigResource(resource_name=name, resource_type=kind))
-            if len(found) % RESOURCES_A_YIELD == 0:
-                yield 1
+        found += [ListedConfigResource(resource_name=name, resource_type=kind) for name in names]
     return ListConfigResourcesResponse(config_resources=found)
-
-
-def _kinds(call: Call[ListConfigResourcesRequest]) -> Steps[Sequence[int]]:
-    if call.version == 0:
-        return (CLIENT_METRICS_RESOURCE,)
-    kinds: dict[int, None] = {}
-    for number, kind in enumerate(call.request.resource_types):
-        kinds[kind] = None
-        if number % RESOURCES_A_YIELD == 0:
-            yield 1
-    if not kinds.keys() <= set(LISTED):
-        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
-    return tuple(kinds) or LISTED
 
 
 def refuse_list_config_resources(

@@ -122,7 +122,11 @@ def _sealed(answer: Answer, route: InnerApi, correlation: int, *, long: bool) ->
         if isinstance(answer, GeneratorType):
             answer = yield from answer
         elif isinstance(answer, Computed):
-            answer = (yield from in_worker(answer.in_worker())) if answer.takes_long or long else answer.compute()
+            if answer.takes_long or long:
+                found = yield from in_worker(answer.in_worker())
+                answer = found if isinstance(found, Message) else found()
+            else:
+                answer = answer.compute()
         elif isinstance(answer, Pending) and answer.resolved:
             answer = answer.response
         elif isinstance(answer, Pending):

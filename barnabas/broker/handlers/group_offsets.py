@@ -13,10 +13,10 @@ epochs (KIP-848), v10 topic ids.
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from barnabas.broker.api.call import Call, Computed, Pending, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Call, Computed, Pending, Rest, Table
 from barnabas.broker.authorization.permissions import AllowedNames, check_permission
 from barnabas.broker.config.key import INT64_MAX
 from barnabas.broker.coordinator.groups.committing import Committer
@@ -30,7 +30,6 @@ from barnabas.broker.coordinator.groups.records import (
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.offset_checks import OffsetChecks
-from barnabas.broker.handlers.offset_parts import commit_in_parts, offsets_at_once, write_in_parts, write_to_the_end
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.groups import (
@@ -57,13 +56,12 @@ from barnabas.work import Steps, Work
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
     from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.image import MetadataImage
     from barnabas.broker.scheduling.reactor import Reactor
-    from barnabas.broker.scheduling.slices import Slices
 
 NO_OFFSET = -1
 FIRST_WITH_GROUP_ERROR: Final = 2  # version of OffsetFetch
 GROUPS_PER_UNIT: Final = 16
-PARTITIONS_PER_UNIT: Final = 64
 
 
 class Needs(Protocol):
@@ -72,53 +70,53 @@ class Needs(Protocol):
     reactor: Reactor
     groups: GroupCoordinator
     current_image: CurrentImage
-    slices: Slices
 
 
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
 
 
-def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
+def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Computed:
     """Commits offsets of a member, or of a client without membership while the group is empty."""
     request = call.request
     check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, request.group_id)
-    readable = AllowedNames(call.access, AclOperation.READ, AclResourceType.TOPIC)
     now_ms = needs.reactor.clock.now_ms()
     retention_ms = request.retention_time_ms
-    expire_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
-    image = needs.current_image.image
-    by_id = call.version >= 10
     offsets = OffsetChecks(
         request.group_id,
         needs.groups.settings.offset_metadata_bytes_max,
         now_ms,
-        expire_ms=expire_ms,
-        unknown=ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        expire_ms=NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX),
+        unknown=ErrorCode.UNKNOWN_TOPIC_ID if call.version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         keeps_topic_ids=True,
     )
+    return Computed(call, partial(_check_offsets, needs, call, needs.current_image.image, offsets))
+
+
+def _check_offsets(
+    needs: Needs, call: Call[OffsetCommitRequest], image: MetadataImage, offsets: OffsetChecks, access: Access
+) -> OffsetCommitResponse | Rest:
+    by_id = call.version >= 10
+    readable = AllowedNames(access, AclOperation.READ, AclResourceType.TOPIC)
     response = OffsetCommitResponse()
-    for topic in request.topics:
+    for topic in call.request.topics:
         known = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
         allowed = topic.name in readable if not by_id else known is None or known.name in readable
         answers: list[OffsetCommitResponsePartition] = []
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
         for partition in topic.partitions:
-            yield 1
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             if allowed:
                 offsets.check(known, partition, answer)
             else:
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if not offsets.accepted:
-        return response
-    pending: Pending[OffsetCommitResponse] = Pending(blocks=True)
+    return partial(_commit, needs, call, offsets, response) if offsets.accepted else response
 
-    def done(outcome: BrokerError | None) -> None:
-        if outcome is not None:
-            offsets.refuse(outcome)
-        pending.resolve(response)
 
+def _commit(
+    needs: Needs, call: Call[OffsetCommitRequest], offsets: OffsetChecks, response: OffsetCommitResponse
+) -> Pending[OffsetCommitResponse]:
+    request = call.request
     committer = Committer(
         request.group_id,
         request.member_id,
@@ -126,7 +124,8 @@ def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
         request.generation_id_or_member_epoch,
         call.version,
     )
-    write_to_the_end(needs.slices, commit_in_parts(needs.groups, committer, offsets.records, None, done), pending)
+    pending: Pending[OffsetCommitResponse] = Pending()
+    offsets.commit(needs.groups, committer, None, lambda: pending.resolve(response))
     return pending
 
 
@@ -156,7 +155,9 @@ def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
             found[index] = outcome
         open_groups -= 1
         if not open_groups:
-            pending.resolve(_fetched_in_slices([group for group in found if group is not None], call.version))
+            answered = [group for group in found if group is not None]
+            elements = sum(len(topic[1]) for group in answered if isinstance(group, _Found) for topic in group.topics)
+            pending.resolve(Computed(call, partial(_computed_fetch, answered, call.version), elements))
 
     for index, group in enumerate(wanted):
         yield 3
@@ -260,25 +261,24 @@ def _positions(
     return found
 
 
-def _fetched_in_slices(groups: list[OffsetFetchResponseGroup | _Found], version: int) -> Work:
+def _computed_fetch(
+    groups: list[OffsetFetchResponseGroup | _Found], version: int, _access: Access
+) -> OffsetFetchResponse:
     """Returns the answer."""
     responses = []
     for group in groups:
-        yield 1
         if isinstance(group, OffsetFetchResponseGroup):
             responses.append(group)
             continue
-        response = OffsetFetchResponseGroup(group_id=group.group_id)
-        responses.append(response)
-        for topic, positions in group.topics:
-            answers = []
-            for partition, position in zip(topic.partition_indexes, positions, strict=True):
-                answers.append(_shown(partition, position))
-                if len(answers) % 8 == 0:
-                    yield 1
-            response.topics.append(
-                OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+        topics = [
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=list(map(_shown, topic.partition_indexes, positions)),
             )
+            for topic, positions in group.topics
+        ]
+        responses.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
     return _fetched(responses, version)
 
 
@@ -331,87 +331,59 @@ def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetc
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
 
 
-def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Work:
+def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Computed:
     """Deletes offsets of topics to which the group is not subscribed."""
-    request = call.request
-    check_permission(call.access, AclOperation.DELETE, AclResourceType.GROUP, request.group_id)
-    if not request.group_id:
+    check_permission(call.access, AclOperation.DELETE, AclResourceType.GROUP, call.request.group_id)
+    if not call.request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
-    readable = AllowedNames(call.access, AclOperation.READ, AclResourceType.TOPIC)
-    pending: Pending[OffsetDeleteResponse] = Pending(blocks=True)
-
-    def done(outcome: list[list[ErrorCode]] | BrokerError) -> None:
-        if isinstance(outcome, BrokerError):
-            pending.resolve(OffsetDeleteResponse(error_code=outcome.code))
-        else:
-            pending.resolve(_deleted_in_slices(request, outcome))
-
-    parts = yield from _parts_of_deletion(request)
-    decisions = [partial(_decide_deletion, needs, request.group_id, part, readable) for part in parts]
-    write_to_the_end(needs.slices, write_in_parts(needs.groups, request.group_id, decisions, done), pending)
-    return pending
+    return Computed(call, partial(_check_deletion, needs, call.request, needs.current_image.image))
 
 
-_Part = list[tuple[str, list[int]]]  # topics with partitions, in the order of the request
+_Existing = list[tuple[str, list[OffsetDeleteResponsePartition]]]  # by topic
 
 
-def _parts_of_deletion(request: OffsetDeleteRequest) -> Steps[list[_Part]]:
-    """Returns the partitions in parts that take one turn each; at least one part, which checks the group."""
-    parts: list[_Part] = [[]]
-    count = 0
+def _check_deletion(needs: Needs, request: OffsetDeleteRequest, image: MetadataImage, access: Access) -> Rest:
+    readable = AllowedNames(access, AclOperation.READ, AclResourceType.TOPIC)
+    response = OffsetDeleteResponse()
+    existing: _Existing = []
     for topic in request.topics:
-        at_once = offsets_at_once(request.group_id, topic.name)
-        partitions = [one.partition_index for one in topic.partitions]
-        yield 1 + len(partitions) // PARTITIONS_PER_UNIT
-        for start in range(0, len(partitions), at_once):
-            taken = partitions[start : start + at_once]
-            if count + len(taken) > at_once:
-                parts.append([])
-                count = 0
-            parts[-1].append((topic.name, taken))
-            count += len(taken)
-    return parts
-
-
-def _decide_deletion(
-    needs: Needs, group_id: str, part: _Part, readable: AllowedNames, shard: GroupShard, _at: At
-) -> Decision[list[ErrorCode], AnyRecord]:
-    """Decides about one part; the answer is the codes of its partitions."""
-    group = shard.group(group_id)
-    group.check_offset_delete()
-    codes: list[ErrorCode] = []
-    records: list[AnyRecord] = []
-    for topic, partitions in part:
-        count = needs.current_image.image.partition_count(topic)
-        subscribed = group.is_subscribed_to(topic)
-        allowed = topic in readable
-        for partition in partitions:
+        allowed, count = topic.name in readable, image.partition_count(topic.name)
+        answers = [OffsetDeleteResponsePartition(partition_index=one.partition_index) for one in topic.partitions]
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        for answer in answers:
             if not allowed:
-                codes.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif not 0 <= partition < count:
-                codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif subscribed:
-                codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-            else:
-                codes.append(ErrorCode.NONE)
-                tombstone = shard.offset_tombstone(group_id, topic, partition)
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not 0 <= answer.partition_index < count:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        existing.append((topic.name, [answer for answer in answers if not answer.error_code]))
+    return partial(_delete_offsets, needs, request.group_id, response, existing)
+
+
+def _delete_offsets(
+    needs: Needs, group_id: str, response: OffsetDeleteResponse, existing: _Existing
+) -> Pending[OffsetDeleteResponse]:
+    pending: Pending[OffsetDeleteResponse] = Pending()
+
+    def decide(shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
+        group = shard.group(group_id)
+        group.check_offset_delete()
+        records: list[AnyRecord] = []
+        for topic, answers in existing:
+            subscribed = group.is_subscribed_to(topic)
+            for answer in answers:
+                if subscribed:
+                    answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                    continue
+                tombstone = shard.offset_tombstone(group_id, topic, answer.partition_index)
                 if tombstone is not None:
                     records.append(tombstone)
-    return Decision(codes, records)
+        return Decision(None, records)
 
+    def done(outcome: BrokerError | None) -> None:
+        pending.resolve(response if outcome is None else OffsetDeleteResponse(error_code=outcome.code))
 
-def _deleted_in_slices(request: OffsetDeleteRequest, parts: list[list[ErrorCode]]) -> Work:
-    """Returns the answer."""
-    codes = chain.from_iterable(parts)
-    response = OffsetDeleteResponse()
-    for topic in request.topics:
-        answers: list[OffsetDeleteResponsePartition] = []
-        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-        for one in topic.partitions:
-            answers.append(OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=next(codes)))
-            if len(answers) % 8 == 0:
-                yield 1
-    return response
+    needs.groups.write(group_id, decide, done)
+    return pending
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

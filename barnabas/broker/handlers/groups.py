@@ -21,14 +21,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from barnabas.broker.api.access import Access
-from barnabas.broker.api.call import Answer, Call, Computed, Pending, Table
+from barnabas.broker.api.call import Answer, Call, Computed, Pending, Rest, Table
 from barnabas.broker.authorization.permissions import AllowedNames, check_permission, refusal_of
-from barnabas.broker.coordinator.groups.effects import JoinCall
+from barnabas.broker.coordinator.groups.effects import At, JoinCall
+from barnabas.broker.coordinator.groups.records import AnyRecord
+from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.groups.views import describe_classic
 from barnabas.broker.coordinator.groups.views import list_groups as listed_groups
+from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
-from barnabas.broker.handlers.offset_parts import delete_group_in_parts, write_to_the_end
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -65,7 +67,6 @@ if TYPE_CHECKING:
     from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage, PartitionImage
     from barnabas.broker.scheduling.reactor import Reactor
-    from barnabas.broker.scheduling.slices import Slices
 
 STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}  # by key type; 2, share groups, is not served
 RESOURCE_TYPES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID}  # of coordinators, by key type
@@ -83,7 +84,6 @@ class Needs(Protocol):
     awaited_leaders: FailoverPurgatory
     alone: bool  # no other node leads partitions
     current_image: CurrentImage
-    slices: Slices
 
 
 # -- FindCoordinator ---------------------------------------------------------------------------------------------------
@@ -394,38 +394,70 @@ def _lowered(filters: list[str]) -> Work:
     return frozenset(found)
 
 
-def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Work:
+def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Computed:
     """Deletes groups without members, with their offsets; answers when all deletions are committed."""
-    response = DeleteGroupsResponse()
-    pending: Pending[DeleteGroupsResponse] = Pending(blocks=True)
-    open_results = 1  # the 1 is released after all deletions have begun
+    return Computed(call, partial(_sorted_by_shard, needs, call, needs.current_image.image))
 
-    def done(result: DeletableGroupResult | None, outcome: BrokerError | None) -> None:
-        nonlocal open_results
-        if result is not None and outcome is not None:
-            result.error_code = outcome.code
-        open_results -= 1
-        if not open_results:
-            pending.resolve(response)
 
-    def deletions() -> Work:
-        nonlocal open_results
-        for group_id in group_ids:
-            yield 1
-            open_results += 1
-            result = DeletableGroupResult(group_id=group_id)
-            response.results.append(result)
-            if not (
-                call.access.unrestricted or call.access.allows(AclOperation.DELETE, AclResourceType.GROUP, group_id)
-            ):
-                done(result, BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-                continue
-            yield from delete_group_in_parts(needs.groups, group_id, partial(done, result))
-        done(None, None)
+def _sorted_by_shard(
+    needs: Needs, call: Call[DeleteGroupsRequest], image: MetadataImage, access: Access
+) -> DeleteGroupsResponse | Rest:
+    count = image.partition_count(GROUP_METADATA_TOPIC)
+    results = {group_id: DeletableGroupResult(group_id=group_id) for group_id in call.request.groups_names}
+    by_shard: dict[int, list[DeletableGroupResult]] = {}
+    for group_id, result in results.items():
+        if not access.allows(AclOperation.DELETE, AclResourceType.GROUP, group_id):
+            result.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        elif not count:
+            result.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        else:
+            by_shard.setdefault(partition_for(group_id, count), []).append(result)
+    response = DeleteGroupsResponse(results=list(results.values()))
+    return _Deletion(needs, response, list(by_shard.values())).begin if by_shard else response
 
-    group_ids = yield from distinct_in_slices(call.request.groups_names)
-    write_to_the_end(needs.slices, deletions(), pending)
-    return pending
+
+class _Deletion:
+    """One DeleteGroups request: a decision for all its groups of one shard, as in Kafka; the next shard follows in a later turn."""
+
+    def __init__(self, needs: Needs, response: DeleteGroupsResponse, shards: list[list[DeletableGroupResult]]) -> None:
+        self._needs = needs
+        self._response = response
+        self._shards = shards
+        self._pending: Pending[DeleteGroupsResponse] = Pending()
+
+    def begin(self) -> Pending[DeleteGroupsResponse]:
+        """Deletes the groups of the first shard."""
+        self._delete()
+        return self._pending
+
+    def _delete(self) -> None:
+        results = self._shards.pop()
+        self._needs.groups.write(
+            results[0].group_id, partial(_decide_deletion, results), partial(self._deleted, results)
+        )
+
+    def _deleted(self, results: list[DeletableGroupResult], outcome: list[ErrorCode] | BrokerError) -> None:
+        codes = [outcome.code] * len(results) if isinstance(outcome, BrokerError) else outcome
+        for result, code in zip(results, codes, strict=True):
+            result.error_code = code
+        if self._shards:
+            self._needs.reactor.call_later(0, self._delete)
+        else:
+            self._pending.resolve(self._response)
+
+
+def _decide_deletion(
+    results: list[DeletableGroupResult], shard: GroupShard, _at: At
+) -> Decision[list[ErrorCode], AnyRecord]:
+    codes = []
+    records: list[AnyRecord] = []
+    for result in results:
+        try:
+            records += shard.delete_group(result.group_id).records
+            codes.append(ErrorCode.NONE)
+        except BrokerError as error:
+            codes.append(error.code)
+    return Decision(codes, records)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Checks the offsets of one commit, partition by partition: OffsetCommit and TxnOffsetCommit share these rules.
+"""Checks and commits the offsets of one request: OffsetCommit and TxnOffsetCommit share these rules.
 
 Follows Kafka: a partition that does not exist and metadata that is too long are refused alone; an error of the group refuses all
 other partitions.
@@ -6,16 +6,33 @@ other partitions.
 
 from __future__ import annotations
 
-from barnabas.broker.coordinator.groups.records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.coordinator.groups.committing import Committer
+from barnabas.broker.coordinator.groups.effects import At
+from barnabas.broker.coordinator.groups.record_codec import encode_record
+from barnabas.broker.coordinator.groups.records import (
+    NO_EXPIRY,
+    NO_TOPIC_ID,
+    AnyRecord,
+    CommittedOffset,
+    OffsetRecord,
+)
+from barnabas.broker.coordinator.groups.shard import GroupShard
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
 from barnabas.broker.image.image import TopicImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import OffsetCommitRequestPartition, OffsetCommitResponsePartition
 from barnabas.protocol.messages.transactions import TxnOffsetCommitRequestPartition, TxnOffsetCommitResponsePartition
 
+if TYPE_CHECKING:
+    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
+
+ENCODED_BYTES_MAX = 16 * 1024 * 1024  # each record has the group id: a short request could take gigabytes
+
 # Errors of the log or of the transaction coordinator, translated for clients that commit offsets.
 COMMIT_CODES = {
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -39,9 +56,21 @@ class OffsetChecks:
     Attributes:
         accepted: the answers of partitions that exist. An error of the group refuses them.
         records: the records to write.
+        encoded: their bytes.
     """
 
-    __slots__ = ("_expire_ms", "_group_id", "_keeps_ids", "_metadata_max", "_now_ms", "_unknown", "accepted", "records")
+    __slots__ = (
+        "_expire_ms",
+        "_group_id",
+        "_keeps_ids",
+        "_metadata_max",
+        "_now_ms",
+        "_size_bytes",
+        "_unknown",
+        "accepted",
+        "encoded",
+        "records",
+    )
 
     def __init__(
         self,
@@ -61,6 +90,8 @@ class OffsetChecks:
         self._keeps_ids = keeps_topic_ids
         self.accepted: list[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition] = []
         self.records: list[OffsetRecord] = []
+        self.encoded: list[tuple[bytes, bytes | None]] = []
+        self._size_bytes = 0
 
     def check(
         self,
@@ -85,7 +116,30 @@ class OffsetChecks:
             self._expire_ms,
             topic.topic_id if self._keeps_ids else NO_TOPIC_ID,
         )
-        self.records.append(OffsetRecord(self._group_id, topic.name, asked.partition_index, committed))
+        record = OffsetRecord(self._group_id, topic.name, asked.partition_index, committed)
+        self.records.append(record)
+        if self._size_bytes <= ENCODED_BYTES_MAX:
+            key, value = encode_record(record)
+            self.encoded.append((key, value))
+            self._size_bytes += len(key) + len(value or b"")
+
+    def commit(
+        self, groups: GroupCoordinator, committer: Committer, producer: ProducerStamp | None, done: Callable[[], None]
+    ) -> None:
+        """Writes all records in one batch; calls back when they are committed, or refused by `refuse`."""
+
+        def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
+            shard.group(committer.group_id).check_commit(committer, self.records, at)
+            if self._size_bytes > ENCODED_BYTES_MAX:
+                raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "the offsets of the request exceed max.message.bytes")
+            return Decision(None, self.records, producer, self.encoded)
+
+        def written(outcome: BrokerError | None) -> None:
+            if outcome is not None:
+                self.refuse(outcome)
+            done()
+
+        groups.write(committer.group_id, decide, written)
 
     def refuse(self, error: BrokerError) -> None:
         """Sets the error of every accepted partition, translated for clients that commit offsets."""

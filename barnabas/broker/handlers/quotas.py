@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.api.call import Answer, Call, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Answer, Call, Computed, Table
 from barnabas.broker.controller.core.quotas import CLIENT_ID_ENTITY, IP_ENTITY, USER_ENTITY
 from barnabas.broker.handlers.admin import answered_later
 from barnabas.broker.image.image import QuotaEntity
@@ -29,14 +30,12 @@ from barnabas.protocol.messages.quotas import (
     QuotaComponent,
     QuotaValue,
 )
-from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.image.current_image import CurrentImage
 
 EXACT, DEFAULT, SPECIFIED = range(3)  # match types
-ENTITIES_A_YIELD: Final = 16
 
 _Wanted = str | None | bool  # of a type: its name, None for the default, True for any
 
@@ -48,19 +47,22 @@ class Needs(Protocol):
     current_image: CurrentImage
 
 
-def describe_quotas(needs: Needs, call: Call[DescribeClientQuotasRequest]) -> Work:
+def describe_quotas(needs: Needs, call: Call[DescribeClientQuotasRequest]) -> Computed:
     """Lists the entities that match every component of the filter, with their quotas."""
     if not call.access.allows(AclOperation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER):
         raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = _filter(call.request.components)
-    entries = []
-    for number, (entity, values) in enumerate(needs.current_image.image.quotas.items()):
-        if number % ENTITIES_A_YIELD == 0:
-            yield 2
-        if _matches(entity, wanted, call.request.strict):
-            entries.append(_described(entity, values))
-            yield 1
-    return DescribeClientQuotasResponse(error_message="", entries=entries)  # Kafka's message is not null
+    quotas = needs.current_image.image.quotas
+
+    def listed(_access: Access) -> DescribeClientQuotasResponse:
+        entries = [
+            _described(entity, values)
+            for entity, values in quotas.items()
+            if _matches(entity, wanted, call.request.strict)
+        ]
+        return DescribeClientQuotasResponse(error_message="", entries=entries)  # Kafka's message is not null
+
+    return Computed(call, listed, len(quotas))
 
 
 def _described(entity: QuotaEntity, values: Mapping[str, float]) -> DescribedQuota:

@@ -5,6 +5,8 @@ Values as in Kafka 4.3.1: OffsetCommitValue 4 (1 if the client named a retention
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from barnabas.broker.coordinator.groups.consumer.record_codec import decode_consumer_record, encode_consumer_record
 from barnabas.broker.coordinator.groups.records import (
     NO_EXPIRY,
@@ -42,10 +44,14 @@ def encode_record(record: AnyRecord) -> tuple[bytes, bytes | None]:
     return key, None if record.value is None else encode_versioned(record.value, _GROUP_VALUE_VERSION)
 
 
+@lru_cache(maxsize=16)
+def _key_prefix(group_id: str, topic: str) -> bytes:
+    """The key of an offset without its last field, the partition: a request has many offsets of one topic."""
+    return encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=0), _KEY_VERSION)[:-4]
+
+
 def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
-    key = encode_versioned(
-        OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition), _KEY_VERSION
-    )
+    key = _key_prefix(record.group_id, record.topic) + record.partition.to_bytes(4, "big", signed=True)
     committed = record.value
     if committed is None:
         return key, None

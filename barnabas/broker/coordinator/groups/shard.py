@@ -4,7 +4,6 @@ KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -223,17 +222,13 @@ class GroupShard:
         for keys in self.offsets.of_topics(topics, order):
             yield [OffsetRecord(*key, None) for key in keys]
 
-    def delete_group(self, group_id: str, offsets_max: int = sys.maxsize) -> Decision[bool, AnyRecord]:
-        """Deletes a group without members, and at most `offsets_max` offsets; answers whether all. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+    def delete_group(self, group_id: str) -> Decision[None, AnyRecord]:
+        """Deletes a group without members, and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self.group(group_id)
         group.check_delete()
         committed = ((topic, partition) for topic, part in self.offsets.chunks(group_id) for partition in part)
-        keys: dict[tuple[str, int], None] = {}
-        for key in chain(committed, self.offsets.pending_partitions(group_id)):
-            if len(keys) == offsets_max and key not in keys:
-                return Decision(False, _tombstones(group_id, keys))
-            keys[key] = None
-        return Decision(True, [*_tombstones(group_id, keys), *group.tombstones()])
+        keys = dict.fromkeys(chain(committed, self.offsets.pending_partitions(group_id)))
+        return Decision(None, [*_tombstones(group_id, keys), *group.tombstones()])
 
 
 def _tombstones(group_id: str, keys: Iterable[tuple[str, int]]) -> list[AnyRecord]:

@@ -24,11 +24,12 @@ class ProducerStamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[A, R]):
-    """The answer, and the records that must be committed before the answer leaves."""
+    """The answer, and the records that must be committed before the answer leaves; `encoded` has their bytes, if they are known."""
 
     answer: A
     records: Sequence[R] = ()
     producer: ProducerStamp | None = None
+    encoded: Sequence[tuple[bytes, bytes | None]] = ()
 
 
 class Shard(Protocol[R]):

@@ -84,7 +84,7 @@ def test_a_failed_append_takes_back_what_was_staged_and_all_that_built_on_it() -
     bench.wake()
     assert small == ["1"]
     for outcome in (large, after, look):
-        assert [error.code for error in outcome] == [ErrorCode.MESSAGE_TOO_LARGE]
+        assert [error.code for error in outcome] == [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert shard.staged == {b"a": 1}
     assert bench.put(b"a", 4) == []
     bench.wake()
