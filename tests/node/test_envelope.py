@@ -13,8 +13,8 @@ from barnabas.broker.api.principal import ANONYMOUS, Principal
 from barnabas.broker.api.router import Router
 from barnabas.broker.authorization.api_operations import cluster_operation
 from barnabas.broker.authorization.envelopes import open_answer, seal
-from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
 from barnabas.broker.config.broker_config import Endpoint
+from barnabas.broker.config.table import AUTHORIZER_CLASS
 from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.front.server import Server
 from barnabas.broker.image.records import AccessControlEntryRecord

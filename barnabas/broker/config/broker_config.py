@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings, authorizer_settings, check_nodes
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings, authorizer_settings, check_nodes
 from barnabas.broker.config.key import WILDCARDS, ConfigSource, ConfigValue
-from barnabas.broker.config.listener_prefixes import check_listener_prefixes
 from barnabas.broker.config.properties import parse_properties
+from barnabas.broker.config.refusals import check_listener_prefixes, refuse_unserved
 from barnabas.broker.config.sasl_settings import SASL_PROTOCOLS, SaslSettings
-from barnabas.broker.config.server_keys import SERVER_KEYS, is_per_broker, server_key
-from barnabas.broker.config.ssl_keys import TLS_PROTOCOLS, check_tls
-from barnabas.broker.config.unserved_keys import BOOTSTRAP_SERVERS, NEED_VOTERS, PROVIDERS, lone_voter, refuse_unserved
+from barnabas.broker.config.table import PROVIDERS, SERVER_KEYS, is_per_broker, server_key
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
 REPLICATION_FACTOR_MAX = 3  # of the internal topics, as in Kafka, if the quorum has that many brokers
@@ -21,9 +18,16 @@ BROKER = "broker"
 CONTROLLER = "controller"
 CONTROLLER_LISTENER = "CONTROLLER"  # default name of the controller listener
 PLAINTEXT = "PLAINTEXT"
+TLS_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
 SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 PROTOCOL_MAP = "listener.security.protocol.map"
 VOTERS = "controller.quorum.voters"
+BOOTSTRAP_SERVERS = "controller.quorum.bootstrap.servers"
+# Settings of a node that is not alone, refused where controller.quorum.voters is missing: the node would form its own cluster.
+NEED_VOTERS = {
+    BOOTSTRAP_SERVERS: "a quorum is not found by its addresses alone (KIP-853 is not served)",
+    "zookeeper.connect": "Kafka 4 has no ZooKeeper: remove this setting",
+}
 Resolve = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
@@ -107,7 +111,7 @@ class BrokerConfig:
         self._check_authorizer(controller_names[0])
         self.controller_listener_name = controller_names[0]
         for name in self.tls_listeners:
-            check_tls(name, partial(self.tls_value, name))
+            self._check_tls(name)
         self.check_logins()
 
     @classmethod
@@ -295,8 +299,7 @@ class BrokerConfig:
 
     def _voters(self, listener: str) -> dict[int, Endpoint]:
         name, found = VOTERS, dict[int, Endpoint]()
-        alone = lone_voter(self.node_id, listener, self.get_list(BOOTSTRAP_SERVERS), self.get_list("listeners"))
-        for text in self.get_list(name) if name in self.static else alone:
+        for text in self.get_list(name) if name in self.static else self._lone_voter(listener):
             voter, at, address = text.partition("@")
             host, colon, port = address.rpartition(":")
             if not at or not voter.isdigit() or not colon or not port.isdigit() or not 0 < int(port) <= 65_535:
@@ -310,6 +313,16 @@ class BrokerConfig:
                 raise _invalid(name, text, f"another voter has the address {address}, too")
             found[int(voter)] = endpoint
         return dict(sorted(found.items()))
+
+    def _lone_voter(self, controller_listener: str) -> list[str]:
+        """ID@HOST:PORT of a single-node quorum, as in Kafka's config/server.properties: the only one of controller.quorum.bootstrap.servers
+        is the node's own controller listener at a loopback address. Otherwise none: other nodes may name the same address.
+        """
+        servers = self.get_list(BOOTSTRAP_SERVERS)
+        mine = [each for each in self.get_list("listeners") if each.partition("://")[0].upper() == controller_listener]
+        ports = [each.rpartition(":")[2] for each in mine]
+        own = [f"{host}:{port}" for host in ("localhost", "127.0.0.1", "[::1]") for port in ports]
+        return [f"{self.node_id}@{servers[0]}"] if len(servers) == 1 and servers[0] in own else []
 
     def _check_voters(self, controller_names: tuple[str, ...]) -> None:
         name, voters, node_id = VOTERS, self.voter_endpoints, self.node_id
@@ -383,6 +396,25 @@ class BrokerConfig:
         """Refuses settings of unknown listeners; a controller may have those of brokers. Raises BrokerError."""
         if BROKER in self.roles:
             check_listener_prefixes(names, self._listener_names)
+
+    def _check_tls(self, listener: str) -> None:
+        """Requires a key, and authorities if the listener asks for certificates."""
+        client_auth = self.tls_value(listener, "ssl.client.auth")
+        missing = None
+        if not self.tls_value(listener, "ssl.keystore.location") and not self.tls_value(listener, "ssl.keystore.key"):
+            missing, why = "ssl.keystore.location", "TLS needs a private key and a certificate"
+        elif client_auth != "none" and not (
+            self.tls_value(listener, "ssl.truststore.location")
+            or self.tls_value(listener, "ssl.truststore.certificates")
+        ):
+            missing, why = "ssl.truststore.location", f"ssl.client.auth={client_auth} needs authorities"
+        if missing:
+            raise BrokerError(
+                ErrorCode.INVALID_CONFIG,
+                f"{missing} is not set (nor listener.name.{listener.lower()}.{missing}) and listener {listener} speaks TLS: {why}. "
+                f"A working block: ssl.keystore.type=PEM, ssl.keystore.location=/path/node.pem (key and certificate chain), "
+                f"ssl.truststore.type=PEM, ssl.truststore.location=/path/ca.pem",
+            )
 
     def check_logins(self) -> None:
         """Refuses SASL listeners on which no client, or no other node, could log in. Raises BrokerError(INVALID_CONFIG)."""

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.config.client_metrics_config import CLIENT_METRICS_KEYS
-from barnabas.broker.config.group_config import GROUP_KEYS, group_value
+from barnabas.broker.config.group_config import group_value
 from barnabas.broker.config.key import ConfigKey, ConfigSource
-from barnabas.broker.config.server_keys import NOT_DESCRIBED, SERVER_KEYS, server_key
-from barnabas.broker.config.topic_config import TOPIC_KEYS, TopicKey, topic_value
+from barnabas.broker.config.table import (
+    CLIENT_METRICS_KEYS,
+    GROUP_KEYS,
+    NOT_DESCRIBED,
+    SERVER_KEYS,
+    TOPIC_KEYS,
+    server_key,
+)
+from barnabas.broker.config.topic_config import topic_value
 
 # A server key and the keys of coarser units that replace it.
-_FAMILIES: dict[str, tuple[str, ...]] = {
-    name: family
-    for family in (
-        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-        ("log.roll.ms", "log.roll.hours"),
-        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-    )
-    for name in family
-}
+_FAMILIES: Final = {name: key.synonyms for key in TOPIC_KEYS.values() for name in key.synonyms}
 
 
 class SynonymEntry(NamedTuple):
@@ -66,16 +63,15 @@ def _from_main_key(entries: list[SynonymEntry], main: str) -> tuple[SynonymEntry
 
 
 def topic_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    for entry in TOPIC_KEYS.values():
-        yield _topic_entry(config, settings, entry)
+    for key in TOPIC_KEYS.values():
+        yield _topic_entry(config, settings, key)
 
 
-def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], entry: TopicKey) -> ConfigEntry:
-    key = entry.key
+def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], key: ConfigKey) -> ConfigEntry:
     # As in Kafka: the topic's own value, then the server keys layer by layer, without those before the first of the main key. With only
     # log.retention.hours set, retention.ms has source DEFAULT here; CreateTopics names the layer that decided (`effective_source`).
-    layers = _layers(config, tuple(synonym.name for synonym in entry.synonyms))
-    synonyms = _from_main_key(layers, entry.synonyms[0].name) if entry.synonyms else ()
+    layers = _layers(config, key.synonyms)
+    synonyms = _from_main_key(layers, key.synonyms[0]) if key.synonyms else ()
     effective_source = layers[0].source if layers else ConfigSource.DEFAULT
     own = settings.get(key.name)
     if own is not None:
@@ -125,8 +121,8 @@ def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntr
 
 
 def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    for name, entry in GROUP_KEYS.items():
-        layers = tuple(_layers(config, (entry.server_key,)))
+    for name, key in GROUP_KEYS.items():
+        layers = tuple(_layers(config, (f"group.{name}",)))
         if name in settings:
             layers = (SynonymEntry(name, settings[name], ConfigSource.GROUP), *layers)
         source = layers[0].source if layers else ConfigSource.DEFAULT
@@ -137,8 +133,8 @@ def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator
             effective_source=source,
             read_only=False,
             sensitive=False,
-            type=entry.key.type,
-            doc=entry.key.doc,
+            type=key.type,
+            doc=key.doc,
             synonyms=layers,
         )
 

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.api.router import Router
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.config.broker_config import BROKER, CONTROLLER, BrokerConfig
-from barnabas.broker.config.server_keys import RACK_AWARE_SELECTOR
+from barnabas.broker.config.table import RACK_AWARE_SELECTOR
 from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.controller.loader import MetadataLoader

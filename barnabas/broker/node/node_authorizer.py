@@ -7,7 +7,7 @@ from typing import Protocol
 
 from barnabas.broker.authorization.audit_log import AuditLog
 from barnabas.broker.authorization.authorizer import Authorizer
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.front.server import Server
 from barnabas.broker.image.current_image import CurrentImage

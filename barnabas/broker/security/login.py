@@ -19,7 +19,6 @@ from barnabas.broker.config.sasl_settings import (
     SaslConfig,
     SaslSettings,
 )
-from barnabas.broker.config.token_keys import SECRET_KEY, token_hmac
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.sasl.oauthbearer_server import (
     BearerServer,
@@ -35,6 +34,7 @@ from barnabas.broker.sasl.scram_server import (
     StoredCredential,
     made_salt,
     salt_size,
+    token_hmac,
 )
 from barnabas.broker.sasl.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
 from barnabas.broker.scheduling.reactor import Reactor
@@ -251,7 +251,7 @@ class ServerLogins:
 
     @property
     def _token_secret(self) -> str | None:
-        secret = self._config.listener_value("", SECRET_KEY)
+        secret = self._config.listener_value("", "delegation.token.secret.key")
         return secret if isinstance(secret, str) and secret else None
 
     def _unknown(self, mechanism: str, name: str, by_token: bool) -> tuple[bytes, int]:

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.principal import USER, Principal
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.front.server import Server
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import MetadataDelta, MetadataImage

@@ -1,4 +1,4 @@
-"""Configuration keys of the authorizer, and its settings."""
+"""The settings of the authorizer."""
 
 from __future__ import annotations
 
@@ -6,23 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas.broker.api.principal import ANONYMOUS
-from barnabas.broker.config.key import ConfigKey, boolean, one_of, string
+from barnabas.broker.config.table import AUTHORIZER_CLASS
 from barnabas.errors import BrokerError, ErrorCode
 
-AUTHORIZER_CLASS: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NAME, SUPER_USERS, ALLOW = "authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"
 EXAMPLE: Final = f"{NAME}={AUTHORIZER_CLASS} and {SUPER_USERS}=User:admin;User:broker"
-
-AUTHORIZER_KEYS: Final[list[ConfigKey]] = [
-    boolean(ALLOW, False, "Whether everyone may use a resource that no ACL is about."),
-    string(
-        NAME,
-        "",
-        "The authorizer: Kafka's StandardAuthorizer by its class name; none where empty.",
-        one_of("", AUTHORIZER_CLASS),
-    ),
-    string(SUPER_USERS, "", "Principals that may do everything, separated by semicolons: User:admin;User:broker."),
-]
 
 
 class AuthorizerSettings(NamedTuple):
