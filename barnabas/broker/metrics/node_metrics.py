@@ -57,7 +57,7 @@ class NodeMetrics:
         if node.quorum_controller is not None:
             controller = self._controller = ControllerSeries(node.quorum_controller, node.current_image)
             node.quorum_controller.observer = controller
-            node.current_image.followers = (*node.current_image.followers, controller.follow)
+            node.current_image.follow(controller.follow)
             watch.on_tick.append(controller.on_tick)
             commit_latency = controller.commit_latency
             add(controller.collect)
