@@ -15,7 +15,6 @@ from typing import get_args
 
 from cyclopts import App
 
-from barnabas.broker.authorization.api_operations import API_PERMISSIONS
 from barnabas.broker.config.key import ConfigKey
 from barnabas.broker.config.table import GROUP_KEYS, PREFIXES, SERVER_KEYS, TOPIC_KEYS, UNSERVED_KEYS, Unserved
 from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS as GROUP_STATES
@@ -23,7 +22,7 @@ from barnabas.broker.coordinator.transactions.state import VALID_PREVIOUS as TRA
 from barnabas.broker.quorum.core.roles import VALID_PREVIOUS as QUORUM_ROLES
 from barnabas.cli.app import app
 from barnabas.client.producer.core.transactions import VALID_PREVIOUS as PRODUCER_STATES
-from barnabas.protocol.registry import API
+from barnabas.protocol.registry import API, PERMISSIONS
 
 HERE = Path(__file__).parent
 
@@ -186,7 +185,7 @@ def permissions() -> str:
     """A table: each served API, and what it needs."""
     rows = ["| key | API | operation on resource |", "|---|---|---|"]
     for api in sorted(API.values(), key=lambda api: api.key):
-        needed = API_PERMISSIONS.get(api.key)
+        needed = PERMISSIONS.get(api.key)
         cell = "not declared" if needed is None else "none"  # a test fails for the first
         if needed:
             cell = "<br>".join(
