@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from prometheus_client import exposition as text_format
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics_format
 from prometheus_client.registry import Collector as PrometheusCollector
 
+from barnabas.broker.scheduling.slices import Slices
 from barnabas.loggers import logger
 from barnabas.work import SLICE, Steps, Work
 
@@ -142,3 +144,25 @@ def wants_openmetrics(accept: str) -> bool:
         elif media in ("text/plain", "text/*", "*/*"):
             best[False] = max(best[False], weight)
     return best[True] > 0 and best[True] >= best[False]
+
+
+T = TypeVar("T")
+
+
+async def awaited(slices: Slices, work: Steps[T]) -> T:
+    """Runs work in slices and returns its result. Cancelling the waiting task cancels the work. Raises what the work raises."""
+    ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(result: T) -> None:
+        if not ended.done():
+            ended.set_result(result)
+
+    def failed(error: BaseException) -> None:
+        if not ended.done():
+            ended.set_exception(error)
+
+    piece = slices.start(work, done, failed)
+    try:
+        return await ended
+    finally:
+        piece.cancel()
