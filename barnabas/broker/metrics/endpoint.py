@@ -26,6 +26,10 @@ from barnabas.network_port import Network
 from barnabas.runtime.http_server import HttpAnswer, HttpRefusal, HttpRequest, HttpServer
 from barnabas.work import Steps
 
+PLAIN: Final = "text/plain; charset=utf-8"
+PATHS: Final = ("/metrics", "/livez", "/readyz", "/startupz", "/v1/status/ready")
+METHODS: Final = ("GET", "HEAD")
+
 
 class Health:
     """A broker is ready while unfenced, with all logs and log directories; a controller once it has metadata and a leader."""
@@ -80,11 +84,6 @@ class Health:
     def _stalled(self) -> str | None:
         stall = self._watch.recent_stall()
         return None if stall is None else f"the loop stalled for {stall[0]} ms, {stall[1] / 1000:.1f} s ago"
-
-
-PLAIN: Final = "text/plain; charset=utf-8"
-PATHS: Final = ("/metrics", "/livez", "/readyz", "/startupz", "/v1/status/ready")
-METHODS: Final = ("GET", "HEAD")
 
 
 class MetricsEndpoint:

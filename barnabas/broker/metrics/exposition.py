@@ -18,6 +18,15 @@ from barnabas.work import SLICE, Steps, Work
 
 log = logger("kafka.server")
 
+Preparation = Callable[[], Awaitable[None]]
+TEXT: Final = text_format.CONTENT_TYPE_PLAIN_0_0_4
+OPENMETRICS: Final = openmetrics_format.CONTENT_TYPE_LATEST
+END: Final = b"# EOF\n"
+SAMPLES_PER_UNIT: Final = 2
+GZIP_LEVEL: Final = 1
+GZIP_PIECE_BYTES: Final = 128 * 1024  # compressed without Python's lock
+T = TypeVar("T")
+
 
 class _Written(Protocol):
     """A `LineTable` of any kind of key."""
@@ -27,14 +36,6 @@ class _Written(Protocol):
 
 Collected = Metric | _Written | None
 Collector = Callable[[], Iterable[Collected]]
-Preparation = Callable[[], Awaitable[None]]
-
-TEXT: Final = text_format.CONTENT_TYPE_PLAIN_0_0_4
-OPENMETRICS: Final = openmetrics_format.CONTENT_TYPE_LATEST
-END: Final = b"# EOF\n"
-SAMPLES_PER_UNIT: Final = 2
-GZIP_LEVEL: Final = 1
-GZIP_PIECE_BYTES: Final = 128 * 1024  # compressed without Python's lock
 
 
 class _One(PrometheusCollector):
@@ -144,9 +145,6 @@ def wants_openmetrics(accept: str) -> bool:
         elif media in ("text/plain", "text/*", "*/*"):
             best[False] = max(best[False], weight)
     return best[True] > 0 and best[True] >= best[False]
-
-
-T = TypeVar("T")
 
 
 async def awaited(slices: Slices, work: Steps[T]) -> T:

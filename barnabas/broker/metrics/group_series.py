@@ -44,6 +44,23 @@ PARTITION_OFFSETS: Final = (
 _Topic = tuple[str, str]  # group, topic
 _Commits = dict[int, tuple[int, int | None]]  # partition → committed offset, end
 
+_escaped = lru_cache(maxsize=1_024)(escaped)
+PURPOSE: Final = "lag"  # of the connections
+FRESH_MS: Final = 1_000
+WAIT_S: Final = 0.5
+ANSWER_MS: Final = 5_000
+PARTITIONS_PER_REQUEST: Final = 1_000
+PARTITIONS_PER_UNIT: Final = 8
+CONSUMER: Final = -1
+LATEST: Final = -1
+_Wanted = Mapping[str, Iterable[int]]  # partitions by topic
+ROWS_MAX: Final = 100_000
+CHECKED_PER_SLICE: Final = 1_000  # partitions; a changed one counts as CHANGED_COST of them
+CHANGED_COST: Final = 6
+TOPIC_COST: Final = 4  # of a topic of a group
+GROUP_SERIES: Final = (Series(PREFIX + "members", "gauge", "Members of the group."),)
+_Ends = list[int | None]  # of the partitions of a topic
+
 
 class _Known(NamedTuple):
     """State of a topic's rows."""
@@ -121,21 +138,6 @@ def _sums(count: int, commits: _Commits) -> tuple[int, int | None]:
 def _labels(group: str, topic: str, number: int) -> str:
     """As `labels_text`, faster for many partitions of a topic."""
     return f'{{consumergroup="{_escaped(group)}",partition="{number}",topic="{_escaped(topic)}"}}'
-
-
-_escaped = lru_cache(maxsize=1_024)(escaped)
-
-
-PURPOSE: Final = "lag"  # of the connections
-FRESH_MS: Final = 1_000
-WAIT_S: Final = 0.5
-ANSWER_MS: Final = 5_000
-PARTITIONS_PER_REQUEST: Final = 1_000
-PARTITIONS_PER_UNIT: Final = 8
-CONSUMER: Final = -1
-LATEST: Final = -1
-
-_Wanted = Mapping[str, Iterable[int]]  # partitions by topic
 
 
 class EndOffsets:
@@ -262,16 +264,6 @@ def _request(keys: Iterable[tuple[str, int]]) -> ListOffsetsRequest:
     return ListOffsetsRequest(
         replica_id=CONSUMER, isolation_level=0, topics=list(topics.values()), timeout_ms=ANSWER_MS
     )
-
-
-ROWS_MAX: Final = 100_000
-CHECKED_PER_SLICE: Final = 1_000  # partitions; a changed one counts as CHANGED_COST of them
-CHANGED_COST: Final = 6
-TOPIC_COST: Final = 4  # of a topic of a group
-
-GROUP_SERIES: Final = (Series(PREFIX + "members", "gauge", "Members of the group."),)
-
-_Ends = list[int | None]  # of the partitions of a topic
 
 
 class GroupSeries:

@@ -41,6 +41,20 @@ STATES: Final = {
 # API keys of the requests in Kafka's purgatories.
 PURGATORIES: Final = {"Produce": (0,), "Fetch": (1,), "Rebalance": (11, 14), "DeleteRecords": (21,), "topic": (19, 20)}
 
+CLIENTS_MAX: Final = 200  # of each quota
+LABEL_CHARACTERS_MAX: Final = 256  # of a user and a client id
+CLIENT_LABELS: Final = ("user", "client_id")
+TYPES: Final = {
+    QuotaKind.PRODUCE: ("produce", "byte_rate", "Bytes a second that a client with a quota produces."),
+    QuotaKind.FETCH: ("fetch", "byte_rate", "Bytes a second that a client with a quota fetches."),
+    QuotaKind.REQUEST: ("request", "request_time", "Percent of the loop's time that a client with a quota uses."),
+    QuotaKind.MUTATION: (
+        "controllermutation",
+        "mutation_rate",
+        "Partitions a second that a client with a quota creates and deletes.",
+    ),
+}
+
 
 class ServerSeries:
     """Barnabas' own series of a node: fences, refusals, pauses of the loop, recovery, fences by probes."""
@@ -193,21 +207,6 @@ def process_series() -> Iterator[Metric]:
                 f"Bytes that the process caused to be {'read from' if direction == 'read' else 'written to'} disks.",
                 value,
             )
-
-
-CLIENTS_MAX: Final = 200  # of each quota
-LABEL_CHARACTERS_MAX: Final = 256  # of a user and a client id
-CLIENT_LABELS: Final = ("user", "client_id")
-TYPES: Final = {
-    QuotaKind.PRODUCE: ("produce", "byte_rate", "Bytes a second that a client with a quota produces."),
-    QuotaKind.FETCH: ("fetch", "byte_rate", "Bytes a second that a client with a quota fetches."),
-    QuotaKind.REQUEST: ("request", "request_time", "Percent of the loop's time that a client with a quota uses."),
-    QuotaKind.MUTATION: (
-        "controllermutation",
-        "mutation_rate",
-        "Partitions a second that a client with a quota creates and deletes.",
-    ),
-}
 
 
 class QuotaSeries:

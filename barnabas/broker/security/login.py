@@ -49,8 +49,8 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM
 from barnabas.protocol.oauth_settings import ALLOWED_URLS, OAuthInvalid, check_allowed
-from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.runtime.offload import in_own_thread
+from barnabas.runtime.token_endpoint import endpoint_tls
 
 if TYPE_CHECKING:
     from barnabas.broker.api.router import Router
