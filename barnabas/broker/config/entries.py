@@ -77,17 +77,13 @@ def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], key: ConfigK
     if own is not None:
         synonyms = (SynonymEntry(key.name, own.strip(), ConfigSource.DYNAMIC_TOPIC), *synonyms)
         effective_source = ConfigSource.DYNAMIC_TOPIC
-    return ConfigEntry(
-        name=key.name,
-        value=key.render(topic_value(config, settings, key.name)),
-        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
-        effective_source=effective_source,
-        read_only=False,
-        sensitive=key.sensitive,
-        type=key.type,
-        doc=key.doc,
-        synonyms=synonyms,
-    )
+    value = key.render(topic_value(config, settings, key.name))
+    return _entry(key, value, synonyms)._replace(effective_source=effective_source)
+
+
+def _entry(key: ConfigKey, value: str | None, synonyms: tuple[SynonymEntry, ...]) -> ConfigEntry:
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    return ConfigEntry(key.name, value, source, source, not key.dynamic, key.sensitive, key.type, key.doc, synonyms)
 
 
 def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
@@ -113,11 +109,10 @@ def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
 
 def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntry:
     layers = _from_main_key(_layers(config, _FAMILIES.get(name, (name,))), name)
-    source = layers[0].source if layers else ConfigSource.DEFAULT
     value = None if key.sensitive or not layers else key.render(config.value(name))
     if layers and (layers[0].name != name or "${" in (layers[0].value or "")):  # not what a placeholder stands for
         value = layers[0].value
-    return ConfigEntry(name, value, source, source, not key.dynamic, key.sensitive, key.type, key.doc, layers)
+    return _entry(key, value, layers)
 
 
 def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
@@ -125,55 +120,25 @@ def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator
         layers = tuple(_layers(config, (f"group.{name}",)))
         if name in settings:
             layers = (SynonymEntry(name, settings[name], ConfigSource.GROUP), *layers)
-        source = layers[0].source if layers else ConfigSource.DEFAULT
-        yield ConfigEntry(
-            name=name,
-            value=str(group_value(config, settings, name)),
-            source=source,
-            effective_source=source,
-            read_only=False,
-            sensitive=False,
-            type=key.type,
-            doc=key.doc,
-            synonyms=layers,
-        )
+        yield _entry(key, str(group_value(config, settings, name)), layers)
 
 
 def client_metrics_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
     for name, key in CLIENT_METRICS_KEYS.items():
-        own = name in settings
-        source = ConfigSource.CLIENT_METRICS if own else ConfigSource.DEFAULT
-        parsed = key.parse(settings[name]) if own else key.default
+        parsed = key.parse(settings[name]) if name in settings else key.default
         value = key.render(tuple(dict.fromkeys(parsed)) if isinstance(parsed, tuple) else parsed)
-        synonyms = (SynonymEntry(name, value, source),) if own else ()
-        yield ConfigEntry(
-            name=name,
-            value=value,
-            source=source,
-            effective_source=source,
-            read_only=False,
-            sensitive=False,
-            type=key.type,
-            doc=key.doc,
-            synonyms=synonyms,
-        )
+        own = (SynonymEntry(name, value, ConfigSource.CLIENT_METRICS),) if name in settings else ()
+        yield _entry(key, value, own)
 
 
 def cluster_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
     """Dynamic defaults of all brokers; only keys that are set."""
     for name, text in settings.items():
-        key = SERVER_KEYS.get(name)
-        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-        known = key is not None and not key.sensitive
-        value = text if known else None
-        yield ConfigEntry(
-            name=name,
-            value=value,
-            source=source,
-            effective_source=source,
-            read_only=key is None or not key.dynamic,
-            sensitive=not known,
-            type=0 if key is None else key.type,
-            doc="" if key is None else key.doc,
-            synonyms=(SynonymEntry(name, value, source),),
-        )
+        key, source = SERVER_KEYS.get(name), ConfigSource.DYNAMIC_DEFAULT_BROKER
+        if key is None or key.sensitive:
+            kind, doc = (0, "") if key is None else (key.type, key.doc)
+            fixed = key is None or not key.dynamic
+            hidden = (SynonymEntry(name, None, source),)
+            yield ConfigEntry(name, None, source, source, fixed, True, kind, doc, hidden)
+        else:
+            yield _entry(key, text, (SynonymEntry(name, text, source),))

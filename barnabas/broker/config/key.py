@@ -187,15 +187,15 @@ class ConfigKey:
         value = self._typed(text.strip())
         members = () if self.free_list or not isinstance(value, tuple) else value
         if len(set(members)) != len(members):
-            raise self._invalid(text, "values must not be duplicated")
+            raise invalid_config(self.name, text, "values must not be duplicated")
         if self.check is not None:
             wrong = self.check(value)
             if wrong is not None:
                 members = value if isinstance(value, tuple) else ()
                 shown = next((member for member in members if self.check((member,)) is not None), self.render(value))
-                raise self._invalid(shown, wrong)
+                raise invalid_config(self.name, shown, wrong)
         if "" in members:
-            raise self._invalid(text, "values must not be empty")
+            raise invalid_config(self.name, text, "values must not be empty")
         return value
 
     def _typed(self, text: str) -> ConfigValue:
@@ -203,7 +203,7 @@ class ConfigKey:
         if kind is ConfigType.BOOLEAN:
             lowered = text.lower()
             if lowered not in ("true", "false"):
-                raise self._invalid(text, "Expected value to be either true or false")
+                raise invalid_config(self.name, text, "Expected value to be either true or false")
             return lowered == "true"
         if kind in _INTEGER_BOUNDS:
             low, high = _INTEGER_BOUNDS[kind]
@@ -212,19 +212,16 @@ class ConfigKey:
             except ValueError:
                 number = None
             if number is None or not low <= number <= high:
-                raise self._invalid(text, f"Not a number of type {kind.name}")
+                raise invalid_config(self.name, text, f"Not a number of type {kind.name}")
             return number
         if kind is ConfigType.DOUBLE:
             try:
                 return float(text)
             except ValueError:
-                raise self._invalid(text, "Not a number of type DOUBLE") from None
+                raise invalid_config(self.name, text, "Not a number of type DOUBLE") from None
         if kind is ConfigType.LIST:
             return tuple(part.strip() for part in text.split(",")) if text else ()
         return text
-
-    def _invalid(self, text: str | None, wrong: str) -> BrokerError:
-        return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {self.name}: {wrong}")
 
     def render(self, value: ConfigValue) -> str | None:
         """As DescribeConfigs shows it; None for "not set"."""
@@ -242,6 +239,11 @@ class ConfigKey:
     def sensitive(self) -> bool:
         """Never shown."""
         return self.type is ConfigType.PASSWORD
+
+
+def invalid_config(name: str, value: str | None, wrong: str) -> BrokerError:
+    """The error of a setting, with its value and what is wrong or would be right."""
+    return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {wrong}")
 
 
 # Rows of the table, by type.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from barnabas.broker.config.key import invalid_config
 from barnabas.broker.config.table import LISTENER_KEYS, UNSERVED_KEYS, unserved
 from barnabas.errors import BrokerError, ErrorCode
 
@@ -35,9 +36,7 @@ def refuse_unserved(settings: Mapping[str, str]) -> None:
         if found is not None and found.refused and asks:
             # A name that Kafka does not have may be a secret's with a mistake in it.
             shown = value if name in UNSERVED_KEYS and not name.endswith(_SECRETS) else "[hidden]"
-            raise BrokerError(
-                ErrorCode.INVALID_CONFIG, f"Invalid value {shown} for configuration {name}: {found.reason}"
-            )
+            raise invalid_config(name, shown, found.reason)
 
 
 def check_listener_prefixes(names: Iterable[str], listeners: Collection[str]) -> None:

@@ -24,9 +24,8 @@ from barnabas.broker.replica.core.fetch_sessions import FetchSessions
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.broker.scheduling.timers import Timer
-from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.login import ServerLogins
-from barnabas.broker.security.server_login import LOGIN_BUFFER_BYTES, LoginService, ServerLogin
+from barnabas.broker.security.server_login import LOGIN_BUFFER_BYTES, Authentications, LoginService, ServerLogin
 from barnabas.limits import ENVELOPE_BYTES_MAX, FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
 from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.network_port import Listener, ListenerOptions, Network

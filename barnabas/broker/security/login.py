@@ -39,12 +39,16 @@ from barnabas.broker.sasl.scram_server import (
 from barnabas.broker.sasl.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload, in_place
-from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.core.sasl_session import SaslSession
 from barnabas.broker.security.jwks import KeySource, SigningKeys
 from barnabas.broker.security.kerberos_logins import KerberosLogins
-from barnabas.broker.security.login_steps import LoginSteps
-from barnabas.broker.security.server_login import LoginConnection, LoginService, ServerLogin
+from barnabas.broker.security.server_login import (
+    Authentications,
+    LoginConnection,
+    LoginService,
+    LoginSteps,
+    ServerLogin,
+)
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM

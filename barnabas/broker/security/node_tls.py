@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.api.principal import ANONYMOUS, USER, Principal
 from barnabas.broker.config.broker_config import TLS_PROTOCOLS, BrokerConfig
-from barnabas.broker.config.certificate_names import CertificateNameError, mapping_rules, subject_name
-from barnabas.broker.config.der import validity
+from barnabas.broker.config.certificate_names import CertificateNameError, mapping_rules, subject_name, validity
 from barnabas.broker.config.table import SSL_LISTENER_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
