@@ -16,7 +16,7 @@ from barnabas.broker.api.call import Call
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.authorization.audit_log import AuditLog
 from barnabas.broker.authorization.authorizer import Authorizer
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.image.image import AclImage, MetadataImage, difference
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType

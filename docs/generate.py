@@ -15,18 +15,14 @@ from typing import get_args
 
 from cyclopts import App
 
-from barnabas.broker.authorization.api_operations import API_PERMISSIONS
-from barnabas.broker.config.group_config import GROUP_KEYS
 from barnabas.broker.config.key import ConfigKey
-from barnabas.broker.config.server_keys import SERVER_KEYS
-from barnabas.broker.config.topic_config import TOPIC_KEYS
-from barnabas.broker.config.unserved_keys import PREFIXES, UNSERVED_KEYS, Unserved
+from barnabas.broker.config.table import GROUP_KEYS, PREFIXES, SERVER_KEYS, TOPIC_KEYS, UNSERVED_KEYS, Unserved
 from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS as GROUP_STATES
 from barnabas.broker.coordinator.transactions.state import VALID_PREVIOUS as TRANSACTION_STATES
 from barnabas.broker.quorum.core.roles import VALID_PREVIOUS as QUORUM_ROLES
 from barnabas.cli.app import app
 from barnabas.client.producer.core.transactions import VALID_PREVIOUS as PRODUCER_STATES
-from barnabas.protocol.registry import API
+from barnabas.protocol.registry import API, PERMISSIONS
 
 HERE = Path(__file__).parent
 
@@ -164,10 +160,10 @@ def configuration() -> str:
             settings_table(SERVER_KEYS.values(), dynamic=True),
             "## Topics\n",
             "Set by CreateTopics, `barnabas topic create --set`, `kafka-configs --entity-type topics`; all are dynamic. A topic that does not set a key has the node's.\n",
-            settings_table((entry.key for entry in TOPIC_KEYS.values()), dynamic=False),
+            settings_table(TOPIC_KEYS.values(), dynamic=False),
             "## Groups\n",
             "Set by `kafka-configs --entity-type groups`; all are dynamic. Kafka's keys of share and streams groups are **refused**: such groups are not served.\n",
-            settings_table((entry.key for entry in GROUP_KEYS.values()), dynamic=False),
+            settings_table(GROUP_KEYS.values(), dynamic=False),
             "## Settings of Kafka that are not served\n",
             "An empty value is not refused, nor is `false` for a switch.\n",
             "| key | a node's answer | reason |\n|---|---|---|",
@@ -189,7 +185,7 @@ def permissions() -> str:
     """A table: each served API, and what it needs."""
     rows = ["| key | API | operation on resource |", "|---|---|---|"]
     for api in sorted(API.values(), key=lambda api: api.key):
-        needed = API_PERMISSIONS.get(api.key)
+        needed = PERMISSIONS.get(api.key)
         cell = "not declared" if needed is None else "none"  # a test fails for the first
         if needed:
             cell = "<br>".join(

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.config.server_keys import SERVER_KEYS
-from barnabas.broker.config.topic_config import TOPIC_KEYS
+from barnabas.broker.config.table import SERVER_KEYS, TOPIC_KEYS
 from barnabas.protocol.registry import API
 from tests.support.key_readers import read_keys
 
@@ -193,12 +192,12 @@ def test_no_paths_of_a_machine_in_tracked_files() -> None:
 
 def unmarked(package: Path) -> list[str]:
     server, topic = read_keys(package, set(SERVER_KEYS))
-    keys = [("server_keys", key, server) for key in SERVER_KEYS.values()]
-    keys += [("topic_config", entry.key, topic) for entry in TOPIC_KEYS.values()]
+    keys = [("nodes", key, server) for key in SERVER_KEYS.values()]
+    keys += [("topics", key, topic) for key in TOPIC_KEYS.values()]
     return [
-        f"{table}: no code reads {key.name}: give it its effect, or mark it by without_effect"
+        f"{table}: no code reads {key.name}: give it its effect, or mark it by no_effect"
         if key.no_effect is None
-        else f"{table}: {key.name} is read: take the mark without_effect away"
+        else f"{table}: {key.name} is read: take the mark no_effect away"
         for table, key, read in keys
         if (key.name in read) == (key.no_effect is not None)
     ]

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from barnabas.broker.api.access import OPERATIONS
 from barnabas.broker.authorization.authorizer import Authorizer, Ruling, SilentAudit, java_address
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.image.image import AclImage, MetadataImage, difference
 from barnabas.cli.confirmation import Yes, confirmed
 from barnabas.cli.render import Cell, Json, Report, print_json

@@ -215,7 +215,7 @@ def _offset(record: Record) -> Explained:
 
 
 def _metadata(record: Record) -> Explained:
-    from barnabas.broker.config.server_keys import server_key
+    from barnabas.broker.config.table import server_key
     from barnabas.broker.image.records import ConfigRecord, UserScramCredentialRecord, decode_record
 
     if record.value is None:

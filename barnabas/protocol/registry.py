@@ -1,15 +1,17 @@
-"""RPC table: keys, served and advertised versions, header versions, message classes (imported on first use).
-`API` is the only table: ApiVersions, routing and the coverage document are derived from it.
+"""RPC table: keys, served and advertised versions, header versions, permissions, message classes (imported on first use).
+ApiVersions, routing, authorization and the coverage document are derived from it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import cast
+from typing import Final, NamedTuple, cast
 
 from barnabas.errors import LocalProtocolError
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.schema import Message
 
 PRODUCE_KEY = 0
@@ -62,6 +64,15 @@ class Api:
     def _load(self, suffix: str) -> type[Message]:
         family = import_module(f"barnabas.protocol.messages.{self.family}")
         return cast("type[Message]", getattr(family, self.name + suffix))
+
+    @property
+    def permissions(self) -> tuple[Permission, ...]:
+        return PERMISSIONS[self.key]
+
+    @property
+    def cluster_operation(self) -> AclOperation | None:
+        """The operation on the cluster that every request needs, or None."""
+        return next((each.operation for each in self.permissions if each.whole), None)
 
     def serves(self, version: int) -> bool:
         return self.versions[0] <= version <= self.versions[1]
@@ -147,6 +158,176 @@ API: dict[int, Api] = {
         Api(74, "ListConfigResources", "admin", (0, 1), 0),
         Api(75, "DescribeTopicPartitions", "metadata", (0, 0), 0),
     )
+}
+
+
+class Permission(NamedTuple):
+    """One permission that an API needs.
+
+    Attributes:
+        remark: when it is needed, and what a client without it gets.
+        whole: every request needs it, and is rejected as a whole without it.
+    """
+
+    operation: AclOperation
+    resource: AclResourceType
+    remark: str = ""
+    whole: bool = False
+
+
+_O = AclOperation
+_TOPIC, _GROUP, _CLUSTER = AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.CLUSTER
+_TRANSACTION, _TOKEN, _USER = (
+    AclResourceType.TRANSACTIONAL_ID,
+    AclResourceType.DELEGATION_TOKEN,
+    AclResourceType.USER,
+)
+
+
+def _whole(operation: AclOperation, remark: str = "") -> tuple[Permission, ...]:
+    return (Permission(operation, _CLUSTER, remark, whole=True),)
+
+
+def _group(operation: AclOperation) -> Permission:
+    return Permission(operation, _GROUP)
+
+
+_CONFIGS: Final = "of topics"
+_OWN_TRANSACTION: Final = Permission(_O.WRITE, _TRANSACTION)
+_NODES: Final = "from nodes"
+
+# What a client needs for each API, as in Kafka 4.3.
+PERMISSIONS: Final[Mapping[int, tuple[Permission, ...]]] = {
+    0: (
+        Permission(_O.WRITE, _TOPIC),
+        Permission(_O.WRITE, _TRANSACTION, "transactional records"),
+    ),
+    1: (
+        Permission(_O.READ, _TOPIC, "from consumers"),
+        Permission(_O.CLUSTER_ACTION, _CLUSTER, "from followers, and on the controller listener"),
+    ),
+    2: (Permission(_O.DESCRIBE, _TOPIC),),
+    3: (
+        Permission(_O.DESCRIBE, _TOPIC, "others are hidden from the list of all topics"),
+        Permission(_O.CREATE, _CLUSTER, "automatic creation: on the cluster or the topic"),
+        Permission(_O.CREATE, _TOPIC, "automatic creation: on the cluster or the topic"),
+        Permission(_O.DESCRIBE, _CLUSTER, "authorized operations of the cluster; else none are named"),
+    ),
+    8: (_group(_O.READ), Permission(_O.READ, _TOPIC)),
+    9: (_group(_O.DESCRIBE), Permission(_O.DESCRIBE, _TOPIC, "others are hidden from the list of all offsets")),
+    10: (
+        Permission(_O.DESCRIBE, _GROUP, "coordinators of groups"),
+        Permission(_O.DESCRIBE, _TRANSACTION, "coordinators of transactional ids"),
+    ),
+    11: (_group(_O.READ),),
+    12: (_group(_O.READ),),
+    13: (_group(_O.READ),),
+    14: (_group(_O.READ),),
+    15: (_group(_O.DESCRIBE),),
+    16: (
+        Permission(_O.DESCRIBE, _CLUSTER, "lists every group"),
+        Permission(_O.DESCRIBE, _GROUP, "other groups are hidden"),
+    ),
+    17: (),  # SaslHandshake
+    18: (),  # ApiVersions
+    19: (
+        Permission(_O.CREATE, _CLUSTER, "any topic"),
+        Permission(_O.CREATE, _TOPIC, "without CREATE of the cluster"),
+        Permission(_O.DESCRIBE_CONFIGS, _TOPIC, "the settings in the answer; else they are hidden"),
+    ),
+    20: (
+        Permission(_O.DELETE, _TOPIC),
+        Permission(_O.DESCRIBE, _TOPIC, "else an answer to a topic id does not name the topic"),
+    ),
+    21: (Permission(_O.DELETE, _TOPIC),),
+    22: (
+        Permission(_O.WRITE, _TRANSACTION, "with a transactional id"),
+        Permission(_O.TWO_PHASE_COMMIT, _TRANSACTION, "with two-phase commit (KIP-939)"),
+        Permission(_O.IDEMPOTENT_WRITE, _CLUSTER, "without a transactional id: or WRITE of any topic"),
+    ),
+    23: (
+        Permission(_O.CLUSTER_ACTION, _CLUSTER, "every topic"),
+        Permission(_O.DESCRIBE, _TOPIC, "without CLUSTER_ACTION"),
+    ),
+    24: (
+        Permission(_O.WRITE, _TRANSACTION, "from clients (up to version 3)"),
+        Permission(_O.WRITE, _TOPIC, "from clients (up to version 3)"),
+        Permission(_O.CLUSTER_ACTION, _CLUSTER, "from brokers (version 4 and above)"),
+    ),
+    25: (_OWN_TRANSACTION, _group(_O.READ)),
+    26: (_OWN_TRANSACTION,),
+    27: (
+        Permission(_O.ALTER, _CLUSTER, "or CLUSTER_ACTION"),
+        Permission(_O.CLUSTER_ACTION, _CLUSTER, "or ALTER"),
+    ),
+    28: (_OWN_TRANSACTION, _group(_O.READ), Permission(_O.READ, _TOPIC)),
+    29: _whole(_O.DESCRIBE),
+    30: _whole(_O.ALTER),
+    31: _whole(_O.ALTER),
+    32: (
+        Permission(_O.DESCRIBE_CONFIGS, _CLUSTER, "of brokers, loggers and client metrics"),
+        Permission(_O.DESCRIBE_CONFIGS, _TOPIC, _CONFIGS),
+        Permission(_O.DESCRIBE_CONFIGS, _GROUP, "of groups"),
+    ),
+    33: (
+        Permission(_O.ALTER_CONFIGS, _CLUSTER, "of brokers, loggers and client metrics"),
+        Permission(_O.ALTER_CONFIGS, _TOPIC, _CONFIGS),
+        Permission(_O.ALTER_CONFIGS, _GROUP, "of groups"),
+    ),
+    35: (Permission(_O.DESCRIBE, _CLUSTER, "else the list is empty"),),
+    36: (),  # SaslAuthenticate
+    37: (Permission(_O.ALTER, _TOPIC),),
+    38: (Permission(_O.CREATE_TOKENS, _USER, "for another owner"),),
+    39: (),  # RenewDelegationToken: owner and renewers
+    40: (),  # ExpireDelegationToken: owner and renewers
+    41: (
+        Permission(_O.DESCRIBE, _TOKEN, "other tokens are hidden"),
+        Permission(_O.DESCRIBE_TOKENS, _USER, "tokens of another owner"),
+    ),
+    42: (_group(_O.DELETE),),
+    43: _whole(_O.ALTER),
+    44: (
+        Permission(_O.ALTER_CONFIGS, _CLUSTER, "of brokers, loggers and client metrics"),
+        Permission(_O.ALTER_CONFIGS, _TOPIC, _CONFIGS),
+        Permission(_O.ALTER_CONFIGS, _GROUP, "of groups"),
+    ),
+    45: _whole(_O.ALTER),
+    46: _whole(_O.DESCRIBE),
+    47: (_group(_O.DELETE), Permission(_O.READ, _TOPIC)),
+    48: _whole(_O.DESCRIBE_CONFIGS),
+    49: _whole(_O.ALTER_CONFIGS),
+    50: _whole(_O.DESCRIBE),
+    51: _whole(_O.ALTER),
+    52: _whole(_O.CLUSTER_ACTION, _NODES),
+    53: _whole(_O.CLUSTER_ACTION, _NODES),
+    54: _whole(_O.CLUSTER_ACTION, _NODES),
+    55: _whole(_O.DESCRIBE, "on the controller listener also CLUSTER_ACTION"),
+    56: _whole(_O.CLUSTER_ACTION, _NODES),
+    57: _whole(_O.ALTER),
+    58: _whole(_O.CLUSTER_ACTION, "from brokers; the request inside needs the permissions of its own API"),
+    59: _whole(_O.CLUSTER_ACTION, _NODES),
+    60: (
+        Permission(_O.DESCRIBE, _CLUSTER, "authorized operations; else none are named"),
+        Permission(_O.ALTER, _CLUSTER, "on the controller listener"),
+    ),
+    61: (Permission(_O.READ, _TOPIC),),
+    62: _whole(_O.CLUSTER_ACTION, _NODES),
+    63: _whole(_O.CLUSTER_ACTION, _NODES),
+    64: _whole(_O.ALTER),
+    65: (
+        Permission(_O.DESCRIBE, _TRANSACTION),
+        Permission(_O.DESCRIBE, _TOPIC, "other topics are hidden"),
+    ),
+    66: (Permission(_O.DESCRIBE, _TRANSACTION, "others are hidden"),),
+    67: _whole(_O.CLUSTER_ACTION, _NODES),
+    68: (_group(_O.READ), Permission(_O.DESCRIBE, _TOPIC, "subscribed topics; those of a pattern are hidden")),
+    69: (_group(_O.DESCRIBE), Permission(_O.DESCRIBE, _TOPIC, "assigned topics; else the group is refused")),
+    70: _whole(_O.CLUSTER_ACTION, _NODES),
+    71: (),  # GetTelemetrySubscriptions
+    72: (),  # PushTelemetry
+    73: _whole(_O.CLUSTER_ACTION, _NODES),
+    74: _whole(_O.DESCRIBE_CONFIGS),
+    75: (Permission(_O.DESCRIBE, _TOPIC, "others are hidden from the list of all topics"),),
 }
 
 

@@ -26,11 +26,10 @@ from barnabas.protocol.oauth import (
 from barnabas.protocol.oauth_settings import OAuthInvalid, OAuthSettings
 from barnabas.runtime.assertions import assertion_text
 from barnabas.runtime.clock import SystemClock
-from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.runtime.offload import in_own_thread
 from barnabas.runtime.randomness import SystemRng
 from barnabas.runtime.tls_errors import explained
-from barnabas.runtime.token_endpoint import TokenCall
+from barnabas.runtime.token_endpoint import TokenCall, endpoint_tls
 
 RETRY_MS: Final = 10_000  # as in Kafka, after a renewal that failed; less before the end of the token
 RENEWAL_MS_MAX: Final = 5_000  # that a login waits for the next token while the former one is valid

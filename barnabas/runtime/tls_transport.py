@@ -8,6 +8,8 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
@@ -15,9 +17,11 @@ from typing import Any, Final, cast
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
-from barnabas.runtime.receive_buffers import receive_buffer
 from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.tls_handshakes import HANDSHAKE_TIMEOUT_S, RECORD_BYTES, HandshakeGate, has_first_record
+
+READ_BYTES: Final = 256 * 1024
+_SHARES_BUFFER: Final = sys.platform != "win32"  # Windows' loop reads into several buffers at once
 
 SLICE_BYTES: Final = 64 * 1024  # encrypted bytes in OpenSSL's buffers at once: those buffers never shrink
 ENCRYPTED_RECORD_BYTES: Final = RECORD_BYTES + 2048 + 5  # the most that TLS 1.2 allows; TLS 1.3 allows less
@@ -25,6 +29,18 @@ TURN_BYTES: Final = 2 * 1024 * 1024  # encrypted in one turn of the loop: about 
 WRITE_HIGH: Final = 256 * 1024  # of the plain transport
 _ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x50"  # internal_error, which Java's TLS sends to a client that speaks no TLS
 _NOTHING: Final = memoryview(b"")
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(READ_BYTES))
+
+
+_shared: Final = _OfThread()
+
+
+def receive_buffer() -> memoryview:
+    return _shared.view if _SHARES_BUFFER else memoryview(bytearray(READ_BYTES))
 
 
 class _State(Enum):

@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from barnabas.protocol.oauth import ANSWER_BYTES_MAX
+from barnabas.protocol.oauth_settings import OAuthInvalid
 
 _READ_BYTES: Final = 65_536  # at once
 
@@ -83,3 +84,16 @@ class TokenCall:
         if connected is not None:
             with contextlib.suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)
+
+
+def endpoint_tls(url: str, options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """None if the URL is not https. Without a trust store the system's authorities are trusted. Raises OAuthInvalid."""
+    if not url.startswith("https:"):
+        return None
+    from barnabas.runtime.tls import TlsSettings, client_context
+    from barnabas.runtime.tls_stores import TlsError
+
+    try:
+        return client_context(TlsSettings.from_keys(options.get, "sasl.jaas.config: "))
+    except TlsError as error:
+        raise OAuthInvalid(str(error)) from None

@@ -341,7 +341,7 @@ class Core:
             timers[-1].cancel()
 
     def _check_topic_config(self, settings: Mapping[str, str]) -> None:
-        from barnabas.broker.config.topic_config import TOPIC_KEYS
+        from barnabas.broker.config.table import TOPIC_KEYS
 
         for key in settings:
             if key not in TOPIC_KEYS:

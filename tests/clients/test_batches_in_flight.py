@@ -208,7 +208,7 @@ def hold_images(node: Node) -> asyncio.Event:
         while not goes_on.is_set():
             yield UNITS_PER_SLICE
 
-    node.current_image.followers = (wait, *node.current_image.followers)
+    node.current_image._followers.insert(0, wait)
     return goes_on
 
 

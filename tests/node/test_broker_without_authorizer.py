@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.api.access import CLUSTER_NAME
-from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.config.table import AUTHORIZER_CLASS
 from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.image.records import AccessControlEntryRecord
 from barnabas.errors import ErrorCode

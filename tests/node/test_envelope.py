@@ -11,10 +11,9 @@ import pytest
 from barnabas.broker.api.access import CLUSTER_NAME, Access
 from barnabas.broker.api.principal import ANONYMOUS, Principal
 from barnabas.broker.api.router import Router
-from barnabas.broker.authorization.api_operations import cluster_operation
 from barnabas.broker.authorization.envelopes import open_answer, seal
-from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
 from barnabas.broker.config.broker_config import Endpoint
+from barnabas.broker.config.table import AUTHORIZER_CLASS
 from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.front.server import Server
 from barnabas.broker.image.records import AccessControlEntryRecord
@@ -199,9 +198,7 @@ async def test_a_node_without_cluster_action_forwards_nothing(server: Server, br
 
 
 NODES_ASK = [
-    api
-    for api in API.values()
-    if "controller" in api.listeners and (api.key == 1 or cluster_operation(api.key) is not None)
+    api for api in API.values() if "controller" in api.listeners and (api.key == 1 or api.cluster_operation is not None)
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.config.table import AUTHORIZER_CLASS
 from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.image.records import AccessControlEntryRecord

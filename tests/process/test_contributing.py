@@ -1,7 +1,7 @@
-"""CONTRIBUTING.md is enough to add an API: a test follows its steps on a copy of the checkout and calls the API over the wire.
+"""CONTRIBUTING.md is enough to add an API, a config key, a metric and a command: tests follow its steps on a copy of the checkout.
 
 The document names the files. What a contributor would write into each of them is here, so a file that the document does not name
-stays as it is, and the API is not complete.
+stays as it is, and the change is not complete.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
+from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker  # not the kit: it runs another checkout
 
 pytestmark = pytest.mark.process
@@ -24,13 +26,7 @@ pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
 API_KEY = 990
 
-MESSAGES = '''"""A made-up family: Greet 0."""
-
-from __future__ import annotations
-
-from barnabas.protocol.schema import Message, field, message
-from barnabas.protocol.wire import Int16, String
-
+MESSAGES = '''
 
 @message(api_key=990, versions=(0, 0))
 class GreetRequest(Message):
@@ -47,28 +43,14 @@ class GreetResponse(Message):
     greeting: str = field(String, default="")
 '''
 
-HANDLERS = '''"""Handles Greet, version 0: a made-up API that greets by name. An empty name gets INVALID_REQUEST."""
-
-from __future__ import annotations
-
-from typing import Final, Protocol
-
-from barnabas.broker.api.call import Call, Table
-from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.messages.greetings import GreetRequest, GreetResponse
-
-
-class Needs(Protocol):
-    """What this handler works on."""
-
-    node_id: int
+HANDLERS = '''from barnabas.protocol.messages.telemetry import GreetRequest, GreetResponse
 
 
 def greet(needs: Needs, call: Call[GreetRequest]) -> GreetResponse:
     """Greets."""
     if not call.request.name:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "a name is needed")
-    return GreetResponse(greeting=f"{call.request.name}, this is node {needs.node_id}")
+    return GreetResponse(greeting=f"Hello, {call.request.name}")
 
 
 def refuse_greet(call: Call[GreetRequest], error: BrokerError) -> GreetResponse:
@@ -76,21 +58,29 @@ def refuse_greet(call: Call[GreetRequest], error: BrokerError) -> GreetResponse:
     return GreetResponse(error_code=error.code)
 
 
-HANDLERS: Final[Table] = {GreetRequest: (greet, refuse_greet)}
 '''
 
-HANDLER_TEST = '''"""Greet, on a stand-in of what it needs."""
+HANDLER_TEST = '''"""Greet, without a node."""
 
 from types import SimpleNamespace
 
-from barnabas.broker.handlers import greetings
-from barnabas.protocol.messages.greetings import GreetRequest
+from barnabas.broker.handlers import telemetry
+from barnabas.protocol.messages.telemetry import GreetRequest
 from tests.support.broker.calls import call_of
 
 
 def test_it_greets() -> None:
-    answer = greetings.greet(SimpleNamespace(node_id=7), call_of(GreetRequest(name="Olga")))
-    assert answer.greeting == "Olga, this is node 7"
+    answer = telemetry.greet(SimpleNamespace(), call_of(GreetRequest(name="Olga")))
+    assert answer.greeting == "Hello, Olga"
+'''
+
+COMMAND = '''"""`barnabas greet`: a made-up command."""
+
+
+def greet(name: str) -> int:
+    """Greets."""
+    print(f"Hello, {name}")
+    return 0
 '''
 
 
@@ -114,46 +104,74 @@ def insert(name: str, place: str, text: str) -> Callable[[Path], None]:
     return act
 
 
-def extend_all_needs(checkout: Path) -> None:
-    insert("barnabas/broker/handlers/all_needs.py", r"^    groups,$", "    greetings,\n")(checkout)
-    insert("barnabas/broker/handlers/all_needs.py", r"^    groups\.Needs,$", "    greetings.Needs,\n")(checkout)
+def append(name: str, text: str) -> Callable[[Path], None]:
+    def act(checkout: Path) -> None:
+        (checkout / name).write_text((checkout / name).read_text() + text)
+
+    return act
+
+
+def every(*actions: Callable[[Path], None]) -> Callable[[Path], None]:
+    def act(checkout: Path) -> None:
+        for action in actions:
+            action(checkout)
+
+    return act
 
 
 def make_docs(checkout: Path) -> None:
     run(checkout, "docs/generate.py").check_returncode()
 
 
-# What a contributor does for each file or command that the document names.
-ACTIONS: dict[str, Callable[[Path], None]] = {
-    "barnabas/protocol/messages/<family>.py": write("barnabas/protocol/messages/greetings.py", MESSAGES),
-    "barnabas/protocol/registry.py": insert(
-        "barnabas/protocol/registry.py", r"^    \)\n\}", '        Api(990, "Greet", "greetings", (0, 0), None),\n'
-    ),
-    "barnabas/broker/handlers/<family>.py": write("barnabas/broker/handlers/greetings.py", HANDLERS),
-    "barnabas/broker/handlers/all_needs.py": extend_all_needs,
-    "barnabas/broker/authorization/api_operations.py": insert(
-        "barnabas/broker/authorization/api_operations.py", r"^    0: \($", "    990: (),\n"
-    ),
-    "tests/unit/broker/handlers/": write("tests/unit/broker/handlers/test_greetings.py", HANDLER_TEST),
-    "make docs": make_docs,
-    "CHANGELOG.md": insert("CHANGELOG.md", r"^- ", "- The API Greet.\n"),
-}
+REGISTRY = "barnabas/protocol/registry.py"
+TELEMETRY = "barnabas/broker/handlers/telemetry.py"
+SERIES = "barnabas/broker/metrics/server_series.py"
+COLLECT = r"^        servers = \(node\.server, node\.controller_server\)$"
+SHOWN_KEY = (
+    '        yield GaugeMetricFamily("barnabas_greeting_characters", "Of greeting.text.", '
+    'len(node.config.get_str("greeting.text") or ""))\n'
+)
 
-# Whether the API is complete, as the copy's own code and tests see it. Prints what is missing.
-CHECK = """
-from barnabas.broker.handlers import all_needs
-from barnabas.broker.api.router import Router
-from barnabas.broker.authorization.api_operations import API_PERMISSIONS
-from barnabas.errors import BarnabasError
-if 990 not in API_PERMISSIONS:
-    print("its permissions are not declared")
-try:
-    Router(object()).route(990, 0)
-    if not any(each.__module__.endswith(".greetings") for each in all_needs.AllNeeds.__mro__):
-        print("all_needs does not name the family")
-except (BarnabasError, ImportError) as error:
-    print(error)
-"""
+# What a contributor does for each file or command that a section of the document names.
+SECTIONS: dict[str, dict[str, Callable[[Path], None]]] = {
+    "an API": {
+        "barnabas/protocol/messages/<family>.py": append("barnabas/protocol/messages/telemetry.py", MESSAGES),
+        REGISTRY: every(
+            insert(REGISTRY, r"^    \)\n\}", '        Api(990, "Greet", "telemetry", (0, 0), None),\n'),
+            insert(REGISTRY, r"^    0: \($", "    990: (),\n"),
+        ),
+        "barnabas/broker/handlers/<family>.py": every(
+            insert(TELEMETRY, r"^HANDLERS: Final", HANDLERS),
+            insert(TELEMETRY, r"(?<=^HANDLERS: Final\[Table\] = \{\n)", "    GreetRequest: (greet, refuse_greet),\n"),
+        ),
+        "tests/unit/broker/handlers/": write("tests/unit/broker/handlers/test_greetings.py", HANDLER_TEST),
+        "make docs": make_docs,
+        "CHANGELOG.md": insert("CHANGELOG.md", r"^- ", "- The API Greet.\n"),
+    },
+    "a config key": {
+        "barnabas/broker/config/table.py": insert(
+            "barnabas/broker/config/table.py",
+            r'^    "node\.id"',
+            '    "greeting.text": string("Hello", "Barnabas only: how nodes greet."),\n',
+        ),
+        'config.get_int("…")': insert(SERIES, COLLECT, SHOWN_KEY),
+        "make docs": make_docs,
+    },
+    "a metric": {
+        "barnabas/broker/metrics/": insert(
+            SERIES, COLLECT, '        yield GaugeMetricFamily("barnabas_greeting", "Always 7.", 7)\n'
+        ),
+    },
+    "a CLI command": {
+        "barnabas/cli/<command>.py": write("barnabas/cli/greet.py", COMMAND),
+        "barnabas/cli/app.py": insert(
+            "barnabas/cli/app.py", r'^        \("storage", ', '        ("greet", "greet:greet", "Greet.", ()),\n'
+        ),
+        "make docs": make_docs,
+    },
+}
+FILES_MAX = 3  # of the package, for one change
+DRAWN = "cli/completions/commands"
 
 
 def run(checkout: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -162,33 +180,31 @@ def run(checkout: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], cwd=checkout, env=environment, capture_output=True, text=True)
 
 
-def steps() -> str:
-    """The section "I want to add an API" of the document."""
+def steps(what: str) -> str:
+    """A section of the document."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    return text.partition("## I want to add an API\n")[2].partition("\n## ")[0]
+    return text.partition(f"## I want to add {what}\n")[2].partition("\n## ")[0]
 
 
-def follow(text: str, checkout: Path) -> list[str]:
-    """Does what the text says, in its order; returns the files and commands that it names and that have an action."""
-    named = [name for name in re.findall(r"`([^`]+)`", text) if name in ACTIONS]
-    for name in dict.fromkeys(named):
-        ACTIONS[name](checkout)
-    return named
+def follow(what: str, checkout: Path) -> set[str]:
+    """Does what the section says, in its order; returns the files and commands that it names and that have an action."""
+    actions = SECTIONS[what]
+    named = dict.fromkeys(name for name in re.findall(r"`([^`]+)`", steps(what)) if name in actions)
+    for name in named:
+        actions[name](checkout)
+    return set(named)
 
 
-def missing(checkout: Path) -> Iterator[str]:
-    """What the API lacks in this copy."""
-    if not (checkout / "tests/unit/broker/handlers/test_greetings.py").exists():
-        yield "it has no test"
-    if "The API Greet" not in (checkout / "CHANGELOG.md").read_text():
-        yield "CHANGELOG.md does not name it"
-    if "| 990 | Greet |" not in (checkout / "docs/coverage.md").read_text():
-        yield "docs/coverage.md does not name it"
-    check = run(checkout, "-c", CHECK)
-    if check.stdout or check.stderr:
-        yield check.stdout or check.stderr
-    if run(checkout, "docs/generate.py", "--check").returncode:
-        yield "the drawn documents are stale"
+def changed_files(checkout: Path) -> set[str]:
+    """Files of the package that differ from those of this checkout, without a drawn one."""
+    package = checkout / "barnabas"
+    names = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    return {
+        name
+        for name in names - {DRAWN}
+        if not (ROOT / "barnabas" / name).exists()
+        or (ROOT / "barnabas" / name).read_bytes() != (package / name).read_bytes()
+    }
 
 
 @pytest.fixture
@@ -203,12 +219,19 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(checkout: Path, tmp_path: Path) -> Iterator[ServedBroker]:
-    """A node of the copy. It is not started."""
-    inside = ("env", f"--chdir={checkout}", f"PYTHONPATH={checkout}")
-    broker = ServedBroker(tmp_path / "data", inside=inside)
-    yield broker
-    broker.kill()
+def served(checkout: Path, tmp_path: Path) -> Iterator[Callable[..., ServedBroker]]:
+    """Starts nodes of the copy."""
+    started: list[ServedBroker] = []
+
+    def serve(*settings: str) -> ServedBroker:
+        inside = ("env", f"--chdir={checkout}", f"PYTHONPATH={checkout}")
+        started.append(ServedBroker(tmp_path / "data", *settings, inside=inside))
+        started[-1].start()
+        return started[-1]
+
+    yield serve
+    for each in started:
+        each.kill()
 
 
 def greet(broker: ServedBroker, name: str) -> tuple[int, str]:
@@ -224,13 +247,33 @@ def greet(broker: ServedBroker, name: str) -> tuple[int, str]:
     return error, rest[8:].decode()
 
 
-def test_the_document_is_enough_to_add_an_api(checkout: Path, served: ServedBroker) -> None:
-    named = follow(steps(), checkout)
-    assert set(named) == ACTIONS.keys(), "the document does not name all that an API needs"
-    assert list(missing(checkout)) == []
-    tests = ["tests/unit/broker/api/test_router.py", "tests/unit/broker/handlers/test_greetings.py"]
+@pytest.mark.parametrize("what", SECTIONS)
+def test_a_change_touches_three_files_of_the_package_at_most(checkout: Path, what: str) -> None:
+    assert follow(what, checkout) == SECTIONS[what].keys(), "the document does not name all that the change needs"
+    assert 1 <= len(changed_files(checkout)) <= FILES_MAX, changed_files(checkout)
+
+
+def test_the_document_is_enough_for_all_changes(checkout: Path, served: Callable[..., ServedBroker]) -> None:
+    for what in SECTIONS:
+        follow(what, checkout)
+    drawn = (checkout / "docs/coverage.md").read_text(), (checkout / "docs/configuration.md").read_text()
+    assert "| 990 | Greet |" in drawn[0]
+    assert "| `greeting.text` |" in drawn[1]
+    assert run(checkout, "docs/generate.py", "--check").returncode == 0
+    tests = [
+        "tests/unit/broker/api/test_router.py",
+        "tests/unit/broker/handlers/test_greetings.py",
+        "tests/unit/broker/controller/test_authorization.py",
+        "tests/test_tidy.py::test_every_setting_is_read_or_marked_as_without_effect",
+    ]
     tested = run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     assert tested.returncode == 0, tested.stdout
-    served.start()
-    assert greet(served, "Frieda") == (0, "Frieda, this is node 1")
-    assert greet(served, "") == (42, "")
+    assert run(checkout, "-m", "barnabas.cli.main", "greet", "Olga").stdout == "Hello, Olga\n"
+    (port,) = free_ports(1)
+    broker = served(f"metrics.listen=127.0.0.1:{port}", "greeting.text=Salut")
+    assert greet(broker, "Frieda") == (0, "Hello, Frieda")
+    assert greet(broker, "") == (42, "")
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        scraped = answer.read().decode()
+    assert "barnabas_greeting 7.0\n" in scraped
+    assert "barnabas_greeting_characters 5.0\n" in scraped

@@ -27,7 +27,6 @@ POSIX_ONLY = {
     "cli/local_cluster.py",
     "cli/node_program.py",
     "cli/up.py",
-    "runtime/file_calls.py",
     "runtime/files.py",
     "runtime/process_stats.py",
     "testing/audit/runs.py",

@@ -59,7 +59,7 @@ def test_one_node_decides_and_whoever_asked_has_it(seed: int) -> None:
         assert sorted({partition.leader for partition in trio.partitions(active)}) == [1, 2, 3]
         blocks: list[Any] = []
         for node_id in IDS:
-            trio.node(node_id).controller.allocate_producer_ids(blocks.append)
+            trio.node(node_id).lifecycle.allocate_producer_ids(blocks.append)
         await trio.until(lambda: len(blocks) == 3, 1)
         assert len({*blocks}) == 3
 

@@ -9,10 +9,8 @@ import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.node.node import Node
-from barnabas.broker.peers.peer import Peer
-from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
-from barnabas.broker.peers.probe import probe
-from barnabas.broker.peers.probe_result import ProbeResult
+from barnabas.broker.peers.peer import Peer, probe
+from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind, ProbeResult
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.workload import Broker

@@ -76,11 +76,10 @@ class Voter:
         node.cluster_id = "the-cluster"
         node.directory_id = bytes([self.node_id]) * 16
         node._alive = True
-        node.quorum.listener = self
         self.node = node
         self.names = []
         self.busy = False
-        node.quorum.open(node.cluster_id, node.directory_id, clean=False)
+        node.quorum.open(node.cluster_id, node.directory_id, self, clean=False)
         if config.controller_listener is not None:
             server = Server(node.reactor, node.config, ports.network, Router(node, "controller"), node.slices)
             await server.bind(config.controller_listener)

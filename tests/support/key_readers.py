@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from barnabas.broker.config.group_config import GROUP_KEYS
-from barnabas.broker.config.topic_config import TOPIC_KEYS
+from barnabas.broker.config.table import GROUP_KEYS, TOPIC_KEYS
 from barnabas.storage.log_config import LogConfig
 
 ACCESSORS = {
@@ -33,7 +32,7 @@ ACCESSORS = {
     "topic_value",
     "value",
 }
-TABLES = {"server_keys.py", "topic_config.py", "group_config.py", "unserved_keys.py", "log_config.py"}
+TABLES = {"table.py", "topic_config.py", "log_config.py"}
 
 
 def _trees(package: Path) -> list[tuple[Path, ast.Module]]:
@@ -112,7 +111,11 @@ def read_keys(package: Path, server_keys: set[str]) -> tuple[set[str], set[str]]
 
     topic = {key for key in TOPIC_KEYS if named(key) or (key in carried and carried[key] in attributes)}
     server = {key for key in server_keys if named(key)}
-    server |= {synonym.name for key in topic for synonym in TOPIC_KEYS[key].synonyms}
-    for entry in GROUP_KEYS.values():
-        server |= {entry.server_key, entry.low_key, entry.high_key}
+    server |= {synonym for key in topic for synonym in TOPIC_KEYS[key].synonyms}
+    for key in GROUP_KEYS:
+        server |= {
+            f"group.{key}",
+            key.replace("consumer.", "group.consumer.min."),
+            key.replace("consumer.", "group.consumer.max."),
+        }
     return server, topic

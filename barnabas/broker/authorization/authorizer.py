@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from barnabas.broker.api.access import CLUSTER_NAME, OPERATIONS, Access
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.authorization.acl_index import AclIndex, acl_keys
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.image.image import AclImage, MetadataDelta, MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from typing import TypeVar
 
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings, authorizer_settings, check_nodes
-from barnabas.broker.config.key import WILDCARDS, ConfigSource, ConfigValue
-from barnabas.broker.config.listener_prefixes import check_listener_prefixes
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings, authorizer_settings, check_nodes
+from barnabas.broker.config.key import WILDCARDS, ConfigSource, ConfigValue, invalid_config
 from barnabas.broker.config.properties import parse_properties
+from barnabas.broker.config.refusals import check_listener_prefixes, refuse_unserved
 from barnabas.broker.config.sasl_settings import SASL_PROTOCOLS, SaslSettings
-from barnabas.broker.config.server_keys import SERVER_KEYS, is_per_broker, server_key
-from barnabas.broker.config.ssl_keys import TLS_PROTOCOLS, check_tls
-from barnabas.broker.config.unserved_keys import BOOTSTRAP_SERVERS, NEED_VOTERS, PROVIDERS, lone_voter, refuse_unserved
+from barnabas.broker.config.table import PROVIDERS, SERVER_KEYS, is_per_broker, server_key
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
 REPLICATION_FACTOR_MAX = 3  # of the internal topics, as in Kafka, if the quorum has that many brokers
@@ -21,9 +19,17 @@ BROKER = "broker"
 CONTROLLER = "controller"
 CONTROLLER_LISTENER = "CONTROLLER"  # default name of the controller listener
 PLAINTEXT = "PLAINTEXT"
+TLS_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
 SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 PROTOCOL_MAP = "listener.security.protocol.map"
 VOTERS = "controller.quorum.voters"
+BOOTSTRAP_SERVERS = "controller.quorum.bootstrap.servers"
+# Settings of a node that is not alone, refused where controller.quorum.voters is missing: the node would form its own cluster.
+NEED_VOTERS = {
+    BOOTSTRAP_SERVERS: "a quorum is not found by its addresses alone (KIP-853 is not served)",
+    "zookeeper.connect": "Kafka 4 has no ZooKeeper: remove this setting",
+}
+T = TypeVar("T", bool, int, float, str, tuple[str, ...])
 Resolve = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
@@ -107,7 +113,7 @@ class BrokerConfig:
         self._check_authorizer(controller_names[0])
         self.controller_listener_name = controller_names[0]
         for name in self.tls_listeners:
-            check_tls(name, partial(self.tls_value, name))
+            self._check_tls(name)
         self.check_logins()
 
     @classmethod
@@ -125,10 +131,7 @@ class BrokerConfig:
             raise LocalProtocolError(f"{name!r} is no server configuration key") from None
 
     def get_int(self, name: str) -> int:
-        value = self.value(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
-        return value
+        return _of_type(name, self.value(name), int)
 
     def listener_value(self, listener: str, name: str) -> ConfigValue:
         """listener.name.<listener>.<name> in any layer, else the key itself. Raises LocalProtocolError for an unknown key.
@@ -148,37 +151,23 @@ class BrokerConfig:
         return self.value(key.name)
 
     def get_listener_int(self, listener: str, name: str) -> int:
-        value = self.listener_value(listener, name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
-        return value
+        return _of_type(name, self.listener_value(listener, name), int)
 
     def get_bool(self, name: str) -> bool:
-        value = self.value(name)
-        if not isinstance(value, bool):
-            raise LocalProtocolError(f"{name!r} is {value!r}, not a boolean")
-        return value
+        return _of_type(name, self.value(name), bool)
 
     def get_float(self, name: str) -> float:
-        value = self.value(name)
-        if not isinstance(value, float):
-            raise LocalProtocolError(f"{name!r} is {value!r}, not a double")
-        return value
+        return _of_type(name, self.value(name), float)
 
     def get_str(self, name: str) -> str | None:
         """None if not set."""
         value = self.value(name)
-        if value is not None and not isinstance(value, str):
-            raise LocalProtocolError(f"{name!r} is {value!r}, not a string")
-        return value
+        return None if value is None else _of_type(name, value, str)
 
     def get_list(self, name: str) -> tuple[str, ...]:
+        """Empty if not set."""
         value = self.value(name)
-        if value is None:
-            return ()
-        if not isinstance(value, tuple):
-            raise LocalProtocolError(f"{name!r} is {value!r}, not a list")
-        return value
+        return () if value is None else _of_type(name, value, tuple)
 
     # --- common values ------------------------------------------------------------------------------------------
 
@@ -199,7 +188,7 @@ class BrokerConfig:
         if first is None:
             return found
         if first not in found:
-            raise _invalid("metadata.log.dir", first, f"name one of log.dirs here: {', '.join(found)}")
+            raise invalid_config("metadata.log.dir", first, f"name one of log.dirs here: {', '.join(found)}")
         return (first, *(each for each in found if each != first))
 
     @property
@@ -295,21 +284,30 @@ class BrokerConfig:
 
     def _voters(self, listener: str) -> dict[int, Endpoint]:
         name, found = VOTERS, dict[int, Endpoint]()
-        alone = lone_voter(self.node_id, listener, self.get_list(BOOTSTRAP_SERVERS), self.get_list("listeners"))
-        for text in self.get_list(name) if name in self.static else alone:
+        for text in self.get_list(name) if name in self.static else self._lone_voter(listener):
             voter, at, address = text.partition("@")
             host, colon, port = address.rpartition(":")
             if not at or not voter.isdigit() or not colon or not port.isdigit() or not 0 < int(port) <= 65_535:
-                raise _invalid(name, text, "write ID@HOST:PORT, e.g. 1@127.0.0.1:9093,2@127.0.0.1:9094")
+                raise invalid_config(name, text, "write ID@HOST:PORT, e.g. 1@127.0.0.1:9093,2@127.0.0.1:9094")
             endpoint = self._endpoint("controller.listener.names", listener, listener, host, port)
             if endpoint.host in ("", *WILDCARDS):
-                raise _invalid(name, text, "give an address at which the other nodes reach this voter")
+                raise invalid_config(name, text, "give an address at which the other nodes reach this voter")
             if int(voter) in found:
-                raise _invalid(name, text, f"voter {int(voter)} is there twice")
+                raise invalid_config(name, text, f"voter {int(voter)} is there twice")
             if endpoint in found.values():
-                raise _invalid(name, text, f"another voter has the address {address}, too")
+                raise invalid_config(name, text, f"another voter has the address {address}, too")
             found[int(voter)] = endpoint
         return dict(sorted(found.items()))
+
+    def _lone_voter(self, controller_listener: str) -> list[str]:
+        """ID@HOST:PORT of a single-node quorum, as in Kafka's config/server.properties: the only one of controller.quorum.bootstrap.servers
+        is the node's own controller listener at a loopback address. Otherwise none: other nodes may name the same address.
+        """
+        servers = self.get_list(BOOTSTRAP_SERVERS)
+        mine = [each for each in self.get_list("listeners") if each.partition("://")[0].upper() == controller_listener]
+        ports = [each.rpartition(":")[2] for each in mine]
+        own = [f"{host}:{port}" for host in ("localhost", "127.0.0.1", "[::1]") for port in ports]
+        return [f"{self.node_id}@{servers[0]}"] if len(servers) == 1 and servers[0] in own else []
 
     def _check_voters(self, controller_names: tuple[str, ...]) -> None:
         name, voters, node_id = VOTERS, self.voter_endpoints, self.node_id
@@ -323,27 +321,31 @@ class BrokerConfig:
             )
         if CONTROLLER not in self.roles:
             if node_id in voters:
-                raise _invalid(
+                raise invalid_config(
                     name, shown, f"node {node_id} has only the role broker (process.roles) and cannot be a voter"
                 )
         elif voters and node_id not in voters:
-            raise _invalid(
+            raise invalid_config(
                 name, shown, f"node {node_id} has the role controller (process.roles) and must be one of the voters"
             )
 
     def _check_alone(self, controller_names: tuple[str, ...]) -> None:
         """Without voters the node is its own cluster: refuses settings of a larger one."""
         if VOTERS in self.static:  # as a variable that a script did not set
-            raise _invalid(VOTERS, "", "name every controller, ID@HOST:PORT,…, or remove the setting for a node alone")
+            raise invalid_config(
+                VOTERS, "", "name every controller, ID@HOST:PORT,…, or remove the setting for a node alone"
+            )
         missing = f"{VOTERS} is not set: name every controller there, ID@HOST:PORT,…, the same on every node"
         for name, reason in NEED_VOTERS.items():
             if self.static.get(name, "").strip():
-                raise _invalid(name, self.static[name], f"{reason}, and {missing}")
+                raise invalid_config(name, self.static[name], f"{reason}, and {missing}")
         mine = [each for each in self.get_list("listeners") if each.partition("://")[0].upper() in controller_names]
         if mine:
-            raise _invalid("listeners", mine[0], f"a controller listener is for other nodes, and {missing}")
+            raise invalid_config("listeners", mine[0], f"a controller listener is for other nodes, and {missing}")
         if len(self.roles) == 1:
-            raise _invalid("process.roles", ",".join(self.roles), f"a node of one role needs others, and {missing}")
+            raise invalid_config(
+                "process.roles", ",".join(self.roles), f"a node of one role needs others, and {missing}"
+            )
 
     def authorizer(self) -> AuthorizerSettings | None:
         """The settings of the authorizer; None: everything is allowed. Raises BrokerError(INVALID_CONFIG)."""
@@ -371,9 +373,11 @@ class BrokerConfig:
             listener, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
             if not colon or not listener or protocol not in SECURITY_PROTOCOLS:
                 known = ", ".join(SECURITY_PROTOCOLS)
-                raise _invalid(PROTOCOL_MAP, pair, f"write NAME:PROTOCOL; the protocols are {known}")
+                raise invalid_config(PROTOCOL_MAP, pair, f"write NAME:PROTOCOL; the protocols are {known}")
             if found.setdefault(listener, protocol) != protocol:
-                raise _invalid(PROTOCOL_MAP, pair, f"listener {listener} is there twice, also with {found[listener]}")
+                raise invalid_config(
+                    PROTOCOL_MAP, pair, f"listener {listener} is there twice, also with {found[listener]}"
+                )
         if PROTOCOL_MAP not in self.static or "controller.listener.names" not in self.static:
             for name in controller_names:
                 found.setdefault(name, PLAINTEXT)
@@ -383,6 +387,25 @@ class BrokerConfig:
         """Refuses settings of unknown listeners; a controller may have those of brokers. Raises BrokerError."""
         if BROKER in self.roles:
             check_listener_prefixes(names, self._listener_names)
+
+    def _check_tls(self, listener: str) -> None:
+        """Requires a key, and authorities if the listener asks for certificates."""
+        client_auth = self.tls_value(listener, "ssl.client.auth")
+        missing = None
+        if not self.tls_value(listener, "ssl.keystore.location") and not self.tls_value(listener, "ssl.keystore.key"):
+            missing, why = "ssl.keystore.location", "TLS needs a private key and a certificate"
+        elif client_auth != "none" and not (
+            self.tls_value(listener, "ssl.truststore.location")
+            or self.tls_value(listener, "ssl.truststore.certificates")
+        ):
+            missing, why = "ssl.truststore.location", f"ssl.client.auth={client_auth} needs authorities"
+        if missing:
+            raise BrokerError(
+                ErrorCode.INVALID_CONFIG,
+                f"{missing} is not set (nor listener.name.{listener.lower()}.{missing}) and listener {listener} speaks TLS: {why}. "
+                f"A working block: ssl.keystore.type=PEM, ssl.keystore.location=/path/node.pem (key and certificate chain), "
+                f"ssl.truststore.type=PEM, ssl.truststore.location=/path/ca.pem",
+            )
 
     def check_logins(self) -> None:
         """Refuses SASL listeners on which no client, or no other node, could log in. Raises BrokerError(INVALID_CONFIG)."""
@@ -402,34 +425,42 @@ class BrokerConfig:
         bound = [each.name for each in self.listeners]
         for each in found:
             if BROKER in self.roles and each.name not in bound:
-                raise _invalid(name, each.name, f"listeners has only {', '.join(bound)}")
+                raise invalid_config(name, each.name, f"listeners has only {', '.join(bound)}")
             if each.host in WILDCARDS:
-                raise _invalid(name, each.host, "give an address at which clients reach this node")
+                raise invalid_config(name, each.host, "give an address at which clients reach this node")
         for each in () if found or self.voter_endpoints.keys() <= {self.node_id} else self.listeners:
             if each.host in WILDCARDS:  # Kafka refuses it, too
-                raise _invalid("listeners", each.host, f"no other node can connect to this address: set {name}, too")
+                raise invalid_config(
+                    "listeners", each.host, f"no other node can connect to this address: set {name}, too"
+                )
         return found or self.listeners
 
     def _controller_listener(self, every: tuple[Endpoint, ...], names: tuple[str, ...]) -> Endpoint | None:
         mine = [each for each in every if each.name in names]
         if CONTROLLER not in self.roles:
             if mine:
-                raise _invalid(
+                raise invalid_config(
                     "listeners", mine[0].name, "the controller listener is for nodes with the role controller alone"
                 )
             return None
         if len(mine) > 1:
-            raise _invalid("listeners", mine[1].name, f"{mine[0].name} is a controller listener already: one is enough")
+            raise invalid_config(
+                "listeners", mine[1].name, f"{mine[0].name} is a controller listener already: one is enough"
+            )
         return mine[0] if mine else self.voter_endpoints.get(self.node_id)
 
     def _client_listeners(self, every: tuple[Endpoint, ...], controller_names: tuple[str, ...]) -> tuple[Endpoint, ...]:
         found = tuple(each for each in every if each.name not in controller_names)
         if BROKER in self.roles:
             if not found:
-                raise _invalid("listeners", ",".join(self.get_list("listeners")), "there is no listener for clients")
+                raise invalid_config(
+                    "listeners", ",".join(self.get_list("listeners")), "there is no listener for clients"
+                )
             return found
         if found and "listeners" in self.static:
-            raise _invalid("listeners", found[0].name, "a node without the role broker has no listeners for clients")
+            raise invalid_config(
+                "listeners", found[0].name, "a node without the role broker has no listeners for clients"
+            )
         return ()
 
     def _inter_broker_listener(self) -> str:
@@ -437,16 +468,16 @@ class BrokerConfig:
         name = name.upper() if name is not None else None
         offered = [each.name for each in self.advertised_listeners]
         if name is not None and BROKER in self.roles and name not in offered:
-            raise _invalid("inter.broker.listener.name", name, f"there are the listeners {', '.join(offered)}")
+            raise invalid_config("inter.broker.listener.name", name, f"there are the listeners {', '.join(offered)}")
         key = "security.inter.broker.protocol"
         protocol = self.get_str("security.inter.broker.protocol") or PLAINTEXT
         if protocol not in SECURITY_PROTOCOLS:
-            raise _invalid(key, protocol, f"the protocols are {', '.join(SECURITY_PROTOCOLS)}")
+            raise invalid_config(key, protocol, f"the protocols are {', '.join(SECURITY_PROTOCOLS)}")
         if protocol != PLAINTEXT and name is not None:
-            raise _invalid(key, protocol, f"inter.broker.listener.name={name} is set, too: set one of them")
+            raise invalid_config(key, protocol, f"inter.broker.listener.name={name} is set, too: set one of them")
         if protocol != PLAINTEXT and BROKER in self.roles:
             if protocol not in offered:
-                raise _invalid(key, protocol, f"it names the listener {protocol}; there are {', '.join(offered)}")
+                raise invalid_config(key, protocol, f"it names the listener {protocol}; there are {', '.join(offered)}")
             return protocol
         return name or (PLAINTEXT if PLAINTEXT in offered or not offered else offered[0])
 
@@ -456,7 +487,7 @@ class BrokerConfig:
         if protocol is None:
             mapped = f"{name}:{name if name in SECURITY_PROTOCOLS else 'PROTOCOL'}"
             known = ", ".join(SECURITY_PROTOCOLS)
-            raise _invalid(
+            raise invalid_config(
                 key,
                 text,
                 f"listener {name} has no security protocol: add {mapped} to {PROTOCOL_MAP}; the protocols are {known}",
@@ -470,12 +501,15 @@ class BrokerConfig:
             listener = listener.upper()  # as Kafka
             host, colon, port = address.rpartition(":")
             if not separator or not listener or not colon or not port.isdigit() or int(port) > 65_535:
-                raise _invalid(name, text, "write NAME://HOST:PORT, e.g. PLAINTEXT://127.0.0.1:9092")
+                raise invalid_config(name, text, "write NAME://HOST:PORT, e.g. PLAINTEXT://127.0.0.1:9092")
             if listener in seen:
-                raise _invalid(name, text, f"listener {listener} is there twice")
+                raise invalid_config(name, text, f"listener {listener} is there twice")
             seen.add(listener)
             yield self._endpoint(name, text, listener, host, port)
 
 
-def _invalid(name: str, text: str, wrong: str) -> BrokerError:
-    return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {wrong}")
+def _of_type(name: str, value: ConfigValue, kind: type[T]) -> T:
+    """Raises LocalProtocolError if the table gives the key another type."""
+    if type(value) is not kind:
+        raise LocalProtocolError(f"{name!r} is {value!r}, not of type {kind.__name__}")
+    return value

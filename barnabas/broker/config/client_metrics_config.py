@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from barnabas.broker.config.key import ConfigKey, ConfigType, ConfigValue
+from barnabas.broker.config.key import ConfigValue
+from barnabas.broker.config.table import CLIENT_METRICS_KEYS
 from barnabas.broker.patterns import Pattern, compile_pattern
 from barnabas.errors import BrokerError, ErrorCode
 
@@ -26,35 +27,6 @@ MATCHED: Final = (
 )
 MATCHES_MAX: Final = 64  # patterns of one subscription
 METRICS_MAX: Final = 1_000  # prefixes of one subscription
-
-CLIENT_METRICS_KEYS: Final[dict[str, ConfigKey]] = {
-    key.name: key
-    for key in (
-        ConfigKey(
-            INTERVAL,
-            ConfigType.INT,
-            INTERVAL_MS_DEFAULT,
-            "How often clients shall push metrics, in milliseconds.",
-            dynamic=True,
-        ),
-        ConfigKey(
-            MATCH,
-            ConfigType.LIST,
-            (),
-            "Clients that shall push: name=pattern; all clients if empty.",
-            dynamic=True,
-            free_list=True,
-        ),
-        ConfigKey(
-            METRICS,
-            ConfigType.LIST,
-            (),
-            "Prefixes of the names of metrics to push; * for all.",
-            dynamic=True,
-            free_list=True,
-        ),
-    )
-}
 
 
 class MetricsSubscription(NamedTuple):

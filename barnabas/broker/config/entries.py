@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.config.client_metrics_config import CLIENT_METRICS_KEYS
-from barnabas.broker.config.group_config import GROUP_KEYS, group_value
+from barnabas.broker.config.group_config import group_value
 from barnabas.broker.config.key import ConfigKey, ConfigSource
-from barnabas.broker.config.server_keys import NOT_DESCRIBED, SERVER_KEYS, server_key
-from barnabas.broker.config.topic_config import TOPIC_KEYS, TopicKey, topic_value
+from barnabas.broker.config.table import (
+    CLIENT_METRICS_KEYS,
+    GROUP_KEYS,
+    NOT_DESCRIBED,
+    SERVER_KEYS,
+    TOPIC_KEYS,
+    server_key,
+)
+from barnabas.broker.config.topic_config import topic_value
 
 # A server key and the keys of coarser units that replace it.
-_FAMILIES: dict[str, tuple[str, ...]] = {
-    name: family
-    for family in (
-        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-        ("log.roll.ms", "log.roll.hours"),
-        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-    )
-    for name in family
-}
+_FAMILIES: Final = {name: key.synonyms for key in TOPIC_KEYS.values() for name in key.synonyms}
 
 
 class SynonymEntry(NamedTuple):
@@ -66,32 +63,27 @@ def _from_main_key(entries: list[SynonymEntry], main: str) -> tuple[SynonymEntry
 
 
 def topic_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    for entry in TOPIC_KEYS.values():
-        yield _topic_entry(config, settings, entry)
+    for key in TOPIC_KEYS.values():
+        yield _topic_entry(config, settings, key)
 
 
-def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], entry: TopicKey) -> ConfigEntry:
-    key = entry.key
+def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], key: ConfigKey) -> ConfigEntry:
     # As in Kafka: the topic's own value, then the server keys layer by layer, without those before the first of the main key. With only
     # log.retention.hours set, retention.ms has source DEFAULT here; CreateTopics names the layer that decided (`effective_source`).
-    layers = _layers(config, tuple(synonym.name for synonym in entry.synonyms))
-    synonyms = _from_main_key(layers, entry.synonyms[0].name) if entry.synonyms else ()
+    layers = _layers(config, key.synonyms)
+    synonyms = _from_main_key(layers, key.synonyms[0]) if key.synonyms else ()
     effective_source = layers[0].source if layers else ConfigSource.DEFAULT
     own = settings.get(key.name)
     if own is not None:
         synonyms = (SynonymEntry(key.name, own.strip(), ConfigSource.DYNAMIC_TOPIC), *synonyms)
         effective_source = ConfigSource.DYNAMIC_TOPIC
-    return ConfigEntry(
-        name=key.name,
-        value=key.render(topic_value(config, settings, key.name)),
-        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
-        effective_source=effective_source,
-        read_only=False,
-        sensitive=key.sensitive,
-        type=key.type,
-        doc=key.doc,
-        synonyms=synonyms,
-    )
+    value = key.render(topic_value(config, settings, key.name))
+    return _entry(key, value, synonyms)._replace(effective_source=effective_source)
+
+
+def _entry(key: ConfigKey, value: str | None, synonyms: tuple[SynonymEntry, ...]) -> ConfigEntry:
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    return ConfigEntry(key.name, value, source, source, not key.dynamic, key.sensitive, key.type, key.doc, synonyms)
 
 
 def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
@@ -117,67 +109,36 @@ def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
 
 def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntry:
     layers = _from_main_key(_layers(config, _FAMILIES.get(name, (name,))), name)
-    source = layers[0].source if layers else ConfigSource.DEFAULT
     value = None if key.sensitive or not layers else key.render(config.value(name))
     if layers and (layers[0].name != name or "${" in (layers[0].value or "")):  # not what a placeholder stands for
         value = layers[0].value
-    return ConfigEntry(name, value, source, source, not key.dynamic, key.sensitive, key.type, key.doc, layers)
+    return _entry(key, value, layers)
 
 
 def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    for name, entry in GROUP_KEYS.items():
-        layers = tuple(_layers(config, (entry.server_key,)))
+    for name, key in GROUP_KEYS.items():
+        layers = tuple(_layers(config, (f"group.{name}",)))
         if name in settings:
             layers = (SynonymEntry(name, settings[name], ConfigSource.GROUP), *layers)
-        source = layers[0].source if layers else ConfigSource.DEFAULT
-        yield ConfigEntry(
-            name=name,
-            value=str(group_value(config, settings, name)),
-            source=source,
-            effective_source=source,
-            read_only=False,
-            sensitive=False,
-            type=entry.key.type,
-            doc=entry.key.doc,
-            synonyms=layers,
-        )
+        yield _entry(key, str(group_value(config, settings, name)), layers)
 
 
 def client_metrics_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
     for name, key in CLIENT_METRICS_KEYS.items():
-        own = name in settings
-        source = ConfigSource.CLIENT_METRICS if own else ConfigSource.DEFAULT
-        parsed = key.parse(settings[name]) if own else key.default
+        parsed = key.parse(settings[name]) if name in settings else key.default
         value = key.render(tuple(dict.fromkeys(parsed)) if isinstance(parsed, tuple) else parsed)
-        synonyms = (SynonymEntry(name, value, source),) if own else ()
-        yield ConfigEntry(
-            name=name,
-            value=value,
-            source=source,
-            effective_source=source,
-            read_only=False,
-            sensitive=False,
-            type=key.type,
-            doc=key.doc,
-            synonyms=synonyms,
-        )
+        own = (SynonymEntry(name, value, ConfigSource.CLIENT_METRICS),) if name in settings else ()
+        yield _entry(key, value, own)
 
 
 def cluster_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
     """Dynamic defaults of all brokers; only keys that are set."""
     for name, text in settings.items():
-        key = SERVER_KEYS.get(name)
-        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-        known = key is not None and not key.sensitive
-        value = text if known else None
-        yield ConfigEntry(
-            name=name,
-            value=value,
-            source=source,
-            effective_source=source,
-            read_only=key is None or not key.dynamic,
-            sensitive=not known,
-            type=0 if key is None else key.type,
-            doc="" if key is None else key.doc,
-            synonyms=(SynonymEntry(name, value, source),),
-        )
+        key, source = SERVER_KEYS.get(name), ConfigSource.DYNAMIC_DEFAULT_BROKER
+        if key is None or key.sensitive:
+            kind, doc = (0, "") if key is None else (key.type, key.doc)
+            fixed = key is None or not key.dynamic
+            hidden = (SynonymEntry(name, None, source),)
+            yield ConfigEntry(name, None, source, source, fixed, True, kind, doc, hidden)
+        else:
+            yield _entry(key, text, (SynonymEntry(name, text, source),))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
+from typing import Final
 
 from barnabas.errors import BrokerError, ErrorCode
 
@@ -12,6 +16,7 @@ WILDCARDS = ("0.0.0.0", "::")  # hosts of a listener on every address; no client
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
+_REPLICA: Final = re.compile(r"\d+:\d+\Z")
 
 ConfigValue = bool | str | int | float | tuple[str, ...] | None
 Validator = Callable[[ConfigValue], str | None]  # None if the value is valid, else the error text
@@ -102,6 +107,41 @@ def shown_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def gzip_level(value: ConfigValue) -> str | None:
+    """1 to 9, or -1 for the library's default."""
+    right = value == -1 or (isinstance(value, int) and 1 <= value <= 9)
+    return None if right else "Value must be between 1 and 9 or equal to -1"
+
+
+def throttled_replicas(value: ConfigValue) -> str | None:
+    """Replicas of {leader,follower}.replication.throttled.replicas."""
+    members = value if isinstance(value, tuple) else ()
+    if members == ("*",) or all(_REPLICA.match(member) for member in members):
+        return None
+    return "Must be the literal '*' or a list of [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+
+
+def check_overrides(value: ConfigValue) -> str | None:
+    """ADDRESS:COUNT pairs of max.connections.per.ip.overrides, separated by commas (KIP-402)."""
+    try:
+        parse_overrides(str(value or ""))
+    except ValueError:
+        return "write pairs of an IP address and a number of connections, e.g. 192.0.2.7:100,::1:20"
+    return None
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """Connections by address. Raises ValueError."""
+    found = {}
+    for pair in filter(None, map(str.strip, text.split(","))):
+        host, _, count = pair.rpartition(":")
+        number = int(count)
+        if number < 0:
+            raise ValueError(pair)
+        found[str(ipaddress.ip_address(host.strip("[] ")))] = number
+    return found
+
+
 def host_and_port(value: ConfigValue) -> str | None:
     """HOST:PORT, with an IPv6 address in brackets."""
     host, colon, port = str(value).rpartition(":")
@@ -117,17 +157,23 @@ class ConfigKey:
     """A configuration key. `parse(render(value)) == value`; parsed lists are tuples, without empty or duplicate members unless `free_list`.
 
     `default`: None means "not set". `dynamic`: alterable on a running broker (IncrementalAlterConfigs). `no_effect`: why the key is stored
-    and shown but changes nothing here; None for every other key.
+    and shown but changes nothing here, as the end of "No effect here: …"; None for every other key. `synonyms`: of a topic key, the server
+    keys that give its default, best first; one that ends in .hours or .minutes has that unit, and the topic key milliseconds.
     """
 
-    name: str
     type: ConfigType
     default: ConfigValue
-    doc: str
+    summary: str
     check: Validator | None = None
     dynamic: bool = False
-    no_effect: str | None = None
+    synonyms: tuple[str, ...] = ()
     free_list: bool = False
+    no_effect: str | None = None
+    name: str = ""
+
+    @property
+    def doc(self) -> str:
+        return self.summary if self.no_effect is None else f"{self.summary} No effect here: {self.no_effect}."
 
     def parse_stored(self, text: str) -> ConfigValue:
         """Like `parse`, for the metadata log: older Kafka releases stored lists with duplicates. Raises BrokerError."""
@@ -141,15 +187,15 @@ class ConfigKey:
         value = self._typed(text.strip())
         members = () if self.free_list or not isinstance(value, tuple) else value
         if len(set(members)) != len(members):
-            raise self._invalid(text, "values must not be duplicated")
+            raise invalid_config(self.name, text, "values must not be duplicated")
         if self.check is not None:
             wrong = self.check(value)
             if wrong is not None:
                 members = value if isinstance(value, tuple) else ()
                 shown = next((member for member in members if self.check((member,)) is not None), self.render(value))
-                raise self._invalid(shown, wrong)
+                raise invalid_config(self.name, shown, wrong)
         if "" in members:
-            raise self._invalid(text, "values must not be empty")
+            raise invalid_config(self.name, text, "values must not be empty")
         return value
 
     def _typed(self, text: str) -> ConfigValue:
@@ -157,7 +203,7 @@ class ConfigKey:
         if kind is ConfigType.BOOLEAN:
             lowered = text.lower()
             if lowered not in ("true", "false"):
-                raise self._invalid(text, "Expected value to be either true or false")
+                raise invalid_config(self.name, text, "Expected value to be either true or false")
             return lowered == "true"
         if kind in _INTEGER_BOUNDS:
             low, high = _INTEGER_BOUNDS[kind]
@@ -166,19 +212,16 @@ class ConfigKey:
             except ValueError:
                 number = None
             if number is None or not low <= number <= high:
-                raise self._invalid(text, f"Not a number of type {kind.name}")
+                raise invalid_config(self.name, text, f"Not a number of type {kind.name}")
             return number
         if kind is ConfigType.DOUBLE:
             try:
                 return float(text)
             except ValueError:
-                raise self._invalid(text, "Not a number of type DOUBLE") from None
+                raise invalid_config(self.name, text, "Not a number of type DOUBLE") from None
         if kind is ConfigType.LIST:
             return tuple(part.strip() for part in text.split(",")) if text else ()
         return text
-
-    def _invalid(self, text: str | None, wrong: str) -> BrokerError:
-        return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {self.name}: {wrong}")
 
     def render(self, value: ConfigValue) -> str | None:
         """As DescribeConfigs shows it; None for "not set"."""
@@ -198,42 +241,18 @@ class ConfigKey:
         return self.type is ConfigType.PASSWORD
 
 
-def without_effect(key: ConfigKey, reason: str) -> ConfigKey:
-    """Marks `key` as one without effect here. `reason` ends the sentence "No effect here: …"."""
-    return replace(key, no_effect=reason, doc=f"{key.doc} No effect here: {reason}.")
+def invalid_config(name: str, value: str | None, wrong: str) -> BrokerError:
+    """The error of a setting, with its value and what is wrong or would be right."""
+    return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {wrong}")
 
 
-def boolean(name: str, default: bool | None, doc: str, *, dynamic: bool = False) -> ConfigKey:
-    return ConfigKey(name, ConfigType.BOOLEAN, default, doc, None, dynamic)
-
-
-def integer(
-    name: str, default: int | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
-) -> ConfigKey:
-    return ConfigKey(name, ConfigType.INT, default, doc, check, dynamic)
-
-
-def short(name: str, default: int | None, doc: str, check: Validator | None = None) -> ConfigKey:
-    return ConfigKey(name, ConfigType.SHORT, default, doc, check)
-
-
-def long(
-    name: str, default: int | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
-) -> ConfigKey:
-    return ConfigKey(name, ConfigType.LONG, default, doc, check, dynamic)
-
-
-def double(name: str, default: float, doc: str, check: Validator | None = None, *, dynamic: bool = False) -> ConfigKey:
-    return ConfigKey(name, ConfigType.DOUBLE, default, doc, check, dynamic)
-
-
-def string(
-    name: str, default: str | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
-) -> ConfigKey:
-    return ConfigKey(name, ConfigType.STRING, default, doc, check, dynamic)
-
-
-def several(
-    name: str, default: tuple[str, ...] | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
-) -> ConfigKey:
-    return ConfigKey(name, ConfigType.LIST, default, doc, check, dynamic)
+# Rows of the table, by type.
+boolean = partial(ConfigKey, ConfigType.BOOLEAN)
+string = partial(ConfigKey, ConfigType.STRING)
+integer = partial(ConfigKey, ConfigType.INT)
+short = partial(ConfigKey, ConfigType.SHORT)
+long = partial(ConfigKey, ConfigType.LONG)
+double = partial(ConfigKey, ConfigType.DOUBLE)
+several = partial(ConfigKey, ConfigType.LIST)
+java_class = partial(ConfigKey, ConfigType.CLASS)
+password = partial(ConfigKey, ConfigType.PASSWORD)

@@ -90,7 +90,7 @@ class ControllerChannel:
     timeout, so it may take effect twice, as in Kafka: an administrator may get TOPIC_ALREADY_EXISTS for a topic that the request created.
     `done` gets the response, or BrokerError: the error of the whole request, REQUEST_TIMED_OUT if no controller was found in time, or
     UNSUPPORTED_VERSION at once if no version of the controller can carry the request. `here` is this node's controller, None without that
-    role; `broker_epoch` that of the broker's present registration.
+    role.
     """
 
     def __init__(
@@ -101,7 +101,6 @@ class ControllerChannel:
         peers: Peers,
         quorum: Quorum,
         here: QuorumController | None,
-        broker_epoch: Callable[[], int],
     ) -> None:
         self._reactor = reactor
         self._config = config
@@ -110,7 +109,6 @@ class ControllerChannel:
         self._peers = peers
         self._quorum = quorum
         self._here = here
-        self._broker_epoch = broker_epoch
         self._requests: dict[_Request, None] = {}  # in order of arrival
         self._images: list[_WaitingImage] = []
         self._retry: Timer | None = None
@@ -148,13 +146,13 @@ class ControllerChannel:
     ) -> None:
         self.request(request, done, access=access)
 
-    def allocate_producer_ids(self, done: Done[int]) -> None:
-        """`done` gets the first of PRODUCER_ID_BLOCK_SIZE ids (KIP-730)."""
+    def allocate_producer_ids(self, broker_epoch: int, done: Done[int]) -> None:
+        """`broker_epoch` is that of the broker's present registration; `done` gets the first of PRODUCER_ID_BLOCK_SIZE ids (KIP-730)."""
 
         def allocated(answer: AllocateProducerIdsResponse | BrokerError) -> None:
             done(answer if isinstance(answer, BrokerError) else answer.producer_id_start)
 
-        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
+        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=broker_epoch)
         self.request(request, allocated)
 
     def ensure_topic(self, name: str, done: Done[None], *, access: Access = FULL_ACCESS) -> None:

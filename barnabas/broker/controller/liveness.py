@@ -18,9 +18,9 @@ from barnabas.broker.controller.core.sessions import BrokerSessions
 from barnabas.broker.controller.core.suspicion import Suspicion
 from barnabas.broker.image.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.image.records import RegisteredEndpoint
+from barnabas.broker.peers.peer import probe
+from barnabas.broker.peers.peer_error import ProbeResult
 from barnabas.broker.peers.peers import Peers
-from barnabas.broker.peers.probe import probe
-from barnabas.broker.peers.probe_result import ProbeResult
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BrokerError, ErrorCode

@@ -127,7 +127,7 @@ class MetadataLoader:
     def _publish(
         self, image: MetadataImage, delta: MetadataDelta, open_transaction: list[MetadataRecord] | None
     ) -> Work:
-        """Slow parts apply the image in slices (`CurrentImage.followers`); then it is published in one turn."""
+        """Slow parts apply the image in slices (`CurrentImage.prepare`); then it is published in one turn."""
         if delta.features:
             check_features(image)
         check_no_tiers(image, delta)

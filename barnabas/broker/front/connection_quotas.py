@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.config.connection_overrides import parse_overrides
+from barnabas.broker.config.key import parse_overrides
 
 MAX_CONNECTIONS: Final = "max.connections"
 CREATION_RATE: Final = "max.connection.creation.rate"

@@ -64,15 +64,17 @@ class QuotaEnforcement:
         active: whether any user or client id has a quota.
         clients: what they use.
         addresses: how fast addresses connect.
-        fetch_sessions: those of the node, to be set before the first image.
+        fetch_sessions: those of the node.
     """
 
-    def __init__(self, reactor: Reactor, config: BrokerConfig, slices: Slices) -> None:
+    def __init__(
+        self, reactor: Reactor, config: BrokerConfig, slices: Slices, fetch_sessions: FetchSessions | None
+    ) -> None:
         self.active = False
         window = _window(config, "quota.window")
         self.clients = QuotaMeter(window, _window(config, "controller.quota.window"))
         self.addresses = ConnectionRates(window)
-        self.fetch_sessions: FetchSessions | None = None
+        self.fetch_sessions = fetch_sessions
         self._reactor = reactor
         self._slices = slices
         self._image: MetadataImage = EMPTY_IMAGE

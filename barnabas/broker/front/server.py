@@ -20,12 +20,12 @@ from barnabas.broker.config.broker_config import BrokerConfig, Endpoint
 from barnabas.broker.front.connection import Connection
 from barnabas.broker.front.connection_quotas import ConnectionQuotas
 from barnabas.broker.front.quota_enforcement import QuotaEnforcement
+from barnabas.broker.replica.core.fetch_sessions import FetchSessions
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.broker.scheduling.timers import Timer
-from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.login import ServerLogins
-from barnabas.broker.security.server_login import LOGIN_BUFFER_BYTES, LoginService, ServerLogin
+from barnabas.broker.security.server_login import LOGIN_BUFFER_BYTES, Authentications, LoginService, ServerLogin
 from barnabas.limits import ENVELOPE_BYTES_MAX, FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
 from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.network_port import Listener, ListenerOptions, Network
@@ -68,14 +68,18 @@ class Server:
         router: Router,
         slices: Slices,
         tls: NodeTls | None = None,
+        *,
+        logins: ServerLogins | None = None,
+        access: Callable[[Principal, str], Access] = FullAccess,
+        fetch_sessions: FetchSessions | None = None,
     ) -> None:
         self.reactor = reactor
         self.slices = slices
         self.router = router
         self.rejection_log = RateLimitedLogger(log, reactor.clock.monotonic_ms)
-        self.client_quotas = QuotaEnforcement(reactor, config, slices)
-        self.access: Callable[[Principal, str], Access] = FullAccess
-        self.logins: ServerLogins | None = None
+        self.client_quotas = QuotaEnforcement(reactor, config, slices, fetch_sessions)
+        self.access = access
+        self.logins = logins
         self._config = config
         self._network = network
         self._tls = tls

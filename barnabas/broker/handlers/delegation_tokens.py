@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Table
 from barnabas.broker.api.principal import ANONYMOUS, USER, Principal
-from barnabas.broker.config.token_keys import token_hmac
 from barnabas.broker.controller.core.delegation_tokens import token_parties
 from barnabas.broker.handlers.admin import answered_later
 from barnabas.broker.handlers.envelope import ForwardedOrigin
+from barnabas.broker.sasl.scram_server import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.delegation_tokens import (

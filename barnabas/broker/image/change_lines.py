@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas.broker.config.key import shown_address
-from barnabas.broker.config.server_keys import is_per_broker
+from barnabas.broker.config.table import is_per_broker
 from barnabas.broker.image.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,

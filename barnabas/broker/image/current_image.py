@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from barnabas.broker.image.image import MetadataDelta, MetadataImage
 from barnabas.work import Work
@@ -17,15 +17,22 @@ class CurrentImage:
 
     def __init__(self) -> None:
         self.image = MetadataImage()  # its offset is -1 before the first publication
-        # apply the next image in slices before it is published, in this order
-        self.followers: Sequence[ImageFollower] = ()
-        self.subscribers: Sequence[ImageSubscriber] = ()  # are notified of each published image, in this order
+        self._followers: list[ImageFollower] = []
+        self._subscribers: list[ImageSubscriber] = []
+
+    def follow(self, *followers: ImageFollower) -> None:
+        """They apply the next image in slices before it is published, in the order of their registration."""
+        self._followers += followers
+
+    def subscribe(self, *subscribers: ImageSubscriber) -> None:
+        """They are notified of each published image, in the order of their registration."""
+        self._subscribers += subscribers
 
     def prepare(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        for follower in self.followers:
+        for follower in self._followers:
             yield from follower(image, delta)
 
     def publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
         former, self.image = self.image, image
-        for subscriber in self.subscribers:
+        for subscriber in self._subscribers:
             subscriber(former, image, delta)

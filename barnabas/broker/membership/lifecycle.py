@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Final
 
+from barnabas.broker.api.call import Done
 from barnabas.broker.config.broker_config import BrokerConfig, Endpoint
 from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.controller.core.features import supported_features
@@ -96,12 +97,8 @@ class Lifecycle:
         log_dirs: LogDirectories,
         *,
         alone: bool,
-        on_session_over: Callable[[], None],
     ) -> None:
-        """Sends nothing. `alone`: no other node can be the controller.
-
-        `on_session_over` is called when this broker's session with the controller has ended, and repeatedly until the next one begins.
-        """
+        """Sends nothing. `alone`: no other node can be the controller."""
         self._reactor = reactor
         self._config = config
         self._node_id = config.node_id
@@ -109,7 +106,7 @@ class Lifecycle:
         self._controller = controller
         self._log_dirs = log_dirs
         self._alone = alone
-        self._on_session_over = on_session_over
+        self._on_session_over: Callable[[], None]  # from `register` on
         self.state = BrokerState.STARTING
         self.broker_epoch = -1  # of the present registration (the offset of its record), -1 before it
         self.incarnation_id = reactor.rng.uuid()  # of this process
@@ -150,12 +147,16 @@ class Lifecycle:
             self._until_accepted(request, "register as a controller"), name="controller registration"
         )
 
-    async def register(self, endpoints: Sequence[Endpoint], previous_broker_epoch: int) -> None:
+    async def register(
+        self, endpoints: Sequence[Endpoint], previous_broker_epoch: int, *, on_session_over: Callable[[], None]
+    ) -> None:
         """Registers this process, fenced, and waits until the own image holds the registration.
 
-        `previous_broker_epoch` is from the clean-shutdown file, −1 after an unclean stop. Raises RegistrationRefused, also after
+        `previous_broker_epoch` is from the clean-shutdown file, −1 after an unclean stop. `on_session_over` is called when the session with
+        the controller has ended, and repeatedly until the next one begins. Raises RegistrationRefused, also after
         initial.broker.registration.timeout.ms (KIP-631).
         """
+        self._on_session_over = on_session_over
         self._registration = BrokerRegistrationRequest(
             broker_id=self._node_id,
             cluster_id=self._log_dirs.cluster_id,
@@ -277,6 +278,10 @@ class Lifecycle:
         if self.may_lead():
             return None
         return max(self._reactor.clock.monotonic_ms() - self._session_ms // 2, self._fenced_ms)
+
+    def allocate_producer_ids(self, done: Done[int]) -> None:
+        """`done` gets the first id of a block that belongs to this registration."""
+        self._controller.allocate_producer_ids(self.broker_epoch, done)
 
     def _arm(self, delay_ms: int) -> None:
         if self._heartbeat_due is not None:

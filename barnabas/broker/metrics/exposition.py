@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from prometheus_client import exposition as text_format
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics_format
 from prometheus_client.registry import Collector as PrometheusCollector
 
+from barnabas.broker.scheduling.slices import Slices
 from barnabas.loggers import logger
 from barnabas.work import SLICE, Steps, Work
 
 log = logger("kafka.server")
+
+Preparation = Callable[[], Awaitable[None]]
+TEXT: Final = text_format.CONTENT_TYPE_PLAIN_0_0_4
+OPENMETRICS: Final = openmetrics_format.CONTENT_TYPE_LATEST
+END: Final = b"# EOF\n"
+SAMPLES_PER_UNIT: Final = 2
+GZIP_LEVEL: Final = 1
+GZIP_PIECE_BYTES: Final = 128 * 1024  # compressed without Python's lock
+T = TypeVar("T")
 
 
 class _Written(Protocol):
@@ -25,14 +36,6 @@ class _Written(Protocol):
 
 Collected = Metric | _Written | None
 Collector = Callable[[], Iterable[Collected]]
-Preparation = Callable[[], Awaitable[None]]
-
-TEXT: Final = text_format.CONTENT_TYPE_PLAIN_0_0_4
-OPENMETRICS: Final = openmetrics_format.CONTENT_TYPE_LATEST
-END: Final = b"# EOF\n"
-SAMPLES_PER_UNIT: Final = 2
-GZIP_LEVEL: Final = 1
-GZIP_PIECE_BYTES: Final = 128 * 1024  # compressed without Python's lock
 
 
 class _One(PrometheusCollector):
@@ -142,3 +145,22 @@ def wants_openmetrics(accept: str) -> bool:
         elif media in ("text/plain", "text/*", "*/*"):
             best[False] = max(best[False], weight)
     return best[True] > 0 and best[True] >= best[False]
+
+
+async def awaited(slices: Slices, work: Steps[T]) -> T:
+    """Runs work in slices and returns its result. Cancelling the waiting task cancels the work. Raises what the work raises."""
+    ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(result: T) -> None:
+        if not ended.done():
+            ended.set_result(result)
+
+    def failed(error: BaseException) -> None:
+        if not ended.done():
+            ended.set_exception(error)
+
+    piece = slices.start(work, done, failed)
+    try:
+        return await ended
+    finally:
+        piece.cancel()

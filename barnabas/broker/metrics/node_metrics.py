@@ -8,19 +8,18 @@ from barnabas.broker.config.broker_config import BROKER
 from barnabas.broker.config.key import shown_address
 from barnabas.broker.metrics.client_series import ClientSeries
 from barnabas.broker.metrics.controller_series import ControllerSeries
-from barnabas.broker.metrics.endpoint import MetricsEndpoint
-from barnabas.broker.metrics.exporter import add_exporter, add_own
-from barnabas.broker.metrics.health import Health
+from barnabas.broker.metrics.endpoint import Health, MetricsEndpoint
+from barnabas.broker.metrics.group_series import GroupSeries
 from barnabas.broker.metrics.histogram import Histogram
 from barnabas.broker.metrics.loop_watch import LoopWatch
 from barnabas.broker.metrics.partition_series import PartitionSeries
 from barnabas.broker.metrics.parts import Observed
-from barnabas.broker.metrics.process_series import process_series
 from barnabas.broker.metrics.quorum_series import QuorumSeries
-from barnabas.broker.metrics.quota_series import QuotaSeries
 from barnabas.broker.metrics.request_meters import RequestMeters
-from barnabas.broker.metrics.server_series import ServerSeries
+from barnabas.broker.metrics.server_series import OwnSeries, QuotaSeries, ServerSeries, process_series
+from barnabas.broker.metrics.topic_partition_series import TopicPartitionSeries
 from barnabas.broker.metrics.topic_series import TopicSeries
+from barnabas.broker.metrics.transaction_series import TransactionSeries
 from barnabas.broker.replica.core.traffic import Traffic
 from barnabas.errors import BarnabasError
 from barnabas.network_port import Network
@@ -57,7 +56,7 @@ class NodeMetrics:
         if node.quorum_controller is not None:
             controller = self._controller = ControllerSeries(node.quorum_controller, node.current_image)
             node.quorum_controller.observer = controller
-            node.current_image.followers = (*node.current_image.followers, controller.follow)
+            node.current_image.follow(controller.follow)
             watch.on_tick.append(controller.on_tick)
             commit_latency = controller.commit_latency
             add(controller.collect)
@@ -74,8 +73,12 @@ class NodeMetrics:
         add(process_series)
         if node.telemetry is not None:
             add(ClientSeries(node.telemetry, node.reactor.clock.monotonic_ms).collect)
-        add_exporter(self.exposition, node)
-        add_own(self.exposition, node, self.watch)
+        add(TopicPartitionSeries(node.replicas, node.current_image, node.quorum_controller).collect)
+        groups = GroupSeries(node)
+        self.exposition.add_preparation(groups.ends.refresh)
+        add(groups.collect)
+        add(TransactionSeries(node.reactor, node.transactions, node.replicas).collect)
+        add(OwnSeries(node, watch).collect)
 
     def _on_tick(self, now_ms: int) -> None:
         if now_ms - self._turned_ms >= MINUTE_MS:

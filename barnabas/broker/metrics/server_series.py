@@ -1,11 +1,11 @@
-"""Server series: connections by listener, waiting requests, idle time, state of the broker.
+"""Series of a node: connections, waiting requests, idle time, state, quotas, refusals, recovery, and its process.
 A node's loop is its network threads and request handlers in one, so both idle shares are that of the loop.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,8 +13,12 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from barnabas.broker.front.response_slot import waiting_apis
 from barnabas.broker.front.server import Server
 from barnabas.broker.membership.lifecycle import BrokerState, Lifecycle
-from barnabas.broker.metrics.families import gauge
+from barnabas.broker.metrics.families import gauge, labelled
 from barnabas.broker.metrics.loop_watch import LoopWatch
+from barnabas.broker.metrics.parts import Observed
+from barnabas.broker.quotas.client_quotas import ClientUsage, QuotaKind, QuotaMeter
+from barnabas.ports import Clock
+from barnabas.runtime import descriptors, process_stats
 
 CONNECTIONS_PER_SLICE: Final = 1_000
 LABELS: Final = ("listener", "networkProcessor")
@@ -37,9 +41,23 @@ STATES: Final = {
 # API keys of the requests in Kafka's purgatories.
 PURGATORIES: Final = {"Produce": (0,), "Fetch": (1,), "Rebalance": (11, 14), "DeleteRecords": (21,), "topic": (19, 20)}
 
+CLIENTS_MAX: Final = 200  # of each quota
+LABEL_CHARACTERS_MAX: Final = 256  # of a user and a client id
+CLIENT_LABELS: Final = ("user", "client_id")
+TYPES: Final = {
+    QuotaKind.PRODUCE: ("produce", "byte_rate", "Bytes a second that a client with a quota produces."),
+    QuotaKind.FETCH: ("fetch", "byte_rate", "Bytes a second that a client with a quota fetches."),
+    QuotaKind.REQUEST: ("request", "request_time", "Percent of the loop's time that a client with a quota uses."),
+    QuotaKind.MUTATION: (
+        "controllermutation",
+        "mutation_rate",
+        "Partitions a second that a client with a quota creates and deletes.",
+    ),
+}
+
 
 class ServerSeries:
-    """Collector of this module's series."""
+    """Barnabas' own series of a node: fences, refusals, pauses of the loop, recovery, fences by probes."""
 
     def __init__(self, servers: Sequence[Server], lifecycle: Lifecycle, watch: LoopWatch) -> None:
         self._servers = servers
@@ -114,3 +132,126 @@ class ServerSeries:
             "Received requests that wait until earlier requests of their connection are served.",
             held,
         )
+
+
+class OwnSeries:
+    """Barnabas' own series of a node: fences, refusals, pauses of the loop, recovery, fences by probes."""
+
+    def __init__(self, node: Observed, watch: LoopWatch) -> None:
+        self._node = node
+        self._watch = watch
+
+    def collect(self) -> Iterator[Metric]:
+        node = self._node
+        yield labelled(
+            CounterMetricFamily,
+            "barnabas_fences",
+            "Requests refused because their sender was replaced: producer_epoch: batches with an old producer epoch; "
+            "transactional_id: requests of a former producer of the id; connection: late requests of an older "
+            "connection; group_member: requests of a former member.",
+            "cause",
+            {
+                "producer_epoch": node.replicas.fenced_batches,
+                "transactional_id": node.transactions.counts.fenced,
+                "connection": node.connection_fence.refusals,
+                "group_member": node.groups.fenced_members,
+            }.items(),
+        )
+        servers = (node.server, node.controller_server)
+        yield labelled(
+            CounterMetricFamily,
+            "barnabas_connections_refused",
+            "Connections closed by a limit: max_connections_per_ip, or max_connections, for another listener.",
+            "reason",
+            {
+                "max_connections_per_ip": sum(each.refusals for each in servers),
+                "max_connections": sum(each.evictions for each in servers),
+            }.items(),
+        )
+        yield GaugeMetricFamily(
+            "barnabas_loop_longest_pause_seconds",
+            "The longest delay of a timer of the loop since the start.",
+            self._watch.longest_pause_ms / 1000,
+        )
+        yield CounterMetricFamily("barnabas_loop_stalls", "Delays of the loop of more than 500 ms.", self._watch.stalls)
+        opened, logs = node.replicas.recovery_progress
+        yield GaugeMetricFamily("barnabas_recovery_logs", "Partitions that existed at the start.", logs)
+        yield GaugeMetricFamily("barnabas_recovery_logs_opened", "Partitions of the start that are open now.", opened)
+        if node.quorum_controller is not None:
+            yield CounterMetricFamily(
+                "barnabas_controller_probe_fences",
+                "Brokers that this controller fenced because nothing accepted connections at their address.",
+                node.quorum_controller.liveness.sessions.probe_fences,
+            )
+
+
+def process_series() -> Iterator[Metric]:
+    """Without families that the system does not know."""
+    yield CounterMetricFamily(
+        "process_cpu_seconds", "CPU time of the process, user and system.", process_stats.process_cpu_s()
+    )
+    for name, doc, value in (
+        ("process_resident_memory_bytes", "Memory in use.", process_stats.resident_bytes()),
+        ("process_virtual_memory_bytes", "Size of the address space.", process_stats.virtual_bytes()),
+        ("process_start_time_seconds", "Start of the process, since the epoch.", process_stats.started_at_s()),
+        ("process_open_fds", "Open files and connections.", process_stats.open_descriptors()),
+        ("process_max_fds", "Limit of open files and connections.", descriptors.limit()),
+    ):
+        if value is not None:
+            yield GaugeMetricFamily(name, doc, value)
+    moved = process_stats.disk_bytes()
+    if moved is not None:
+        for direction, value in zip(("read", "write"), moved, strict=True):
+            yield GaugeMetricFamily(
+                f"kafka_server_kafkaserver_linux_disk_{direction}_bytes",
+                f"Bytes that the process caused to be {'read from' if direction == 'read' else 'written to'} disks.",
+                value,
+            )
+
+
+class QuotaSeries:
+    """Collector of quota usage; `mutations` is None without the controller role."""
+
+    def __init__(self, clock: Clock, clients: QuotaMeter, mutations: QuotaMeter | None) -> None:
+        self._clock = clock
+        self._clients = clients
+        self._mutations = mutations
+
+    def collect(self) -> Iterator[Metric | None]:
+        now_ms = self._clock.monotonic_ms()
+        used = [each for each in self._clients.usage(now_ms, CLIENTS_MAX) if each.kind is not QuotaKind.MUTATION]
+        if self._mutations is not None:
+            used += self._mutations.usage(now_ms, CLIENTS_MAX)
+        yield None
+        for kind, (name, attribute, doc) in TYPES.items():
+            of_kind = _labelled(each for each in used if each.kind is kind)
+            rates = GaugeMetricFamily(f"kafka_server_{name}_{attribute}", doc, labels=CLIENT_LABELS)
+            throttles = GaugeMetricFamily(
+                f"kafka_server_{name}_throttle_time",
+                "Average throttle time of a client that was throttled of late, in milliseconds.",
+                labels=CLIENT_LABELS,
+            )
+            for labels, usage in of_kind.items():
+                rates.add_metric(labels, usage.rate)
+                if usage.throttle_ms is not None:
+                    throttles.add_metric(labels, usage.throttle_ms)
+            yield rates
+            yield throttles
+            if kind is QuotaKind.MUTATION:
+                tokens = GaugeMetricFamily(
+                    f"kafka_server_{name}_tokens",
+                    "Partitions that a client with a quota may create and delete now; negative after more.",
+                    labels=CLIENT_LABELS,
+                )
+                for labels, usage in of_kind.items():
+                    tokens.add_metric(labels, usage.tokens or 0.0)
+                yield tokens
+
+
+def _labelled(used: Iterable[ClientUsage]) -> dict[tuple[str, str], ClientUsage]:
+    """Usage by labels; of clients with equal shortened names, the most recently active one."""
+    found: dict[tuple[str, str], ClientUsage] = {}
+    for each in used:
+        labels = (each.user[:LABEL_CHARACTERS_MAX], each.client_id[:LABEL_CHARACTERS_MAX])
+        found.setdefault(labels, each)
+    return found

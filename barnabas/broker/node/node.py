@@ -6,10 +6,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from barnabas.broker.api.access import FullAccess
 from barnabas.broker.api.router import Router
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.config.broker_config import BROKER, CONTROLLER, BrokerConfig
-from barnabas.broker.config.server_keys import RACK_AWARE_SELECTOR
+from barnabas.broker.config.table import RACK_AWARE_SELECTOR
 from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.controller.loader import MetadataLoader
@@ -38,7 +39,7 @@ from barnabas.broker.replica.core.throttle import ReplicationThrottles
 from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.log_dir import LogDirectory
 from barnabas.broker.replica.log_dirs import LogDirectories
-from barnabas.broker.replica.log_maintenance import LogMaintenance
+from barnabas.broker.replica.log_maintenance import CheckpointWriter, LogMaintenance
 from barnabas.broker.replica.replicas import LeadershipChange, Replicas
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload, Slices, in_place
@@ -98,19 +99,19 @@ class Node:
             authorizer: of a test; None for what the configuration says.
         """
         self.config = config
-        self.reactor = Reactor(
-            clock, rng, name=f"node {config.node_id}", on_fatal=self._on_failure, client_clock=client_clock
-        )
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
         self.clean_start = False  # whether the previous stop was clean; known after the data directory is opened
         self.alone = CONTROLLER in config.roles and len(config.voter_endpoints) < 2  # the sole controller
-        # the published metadata, and its subscribers in the order of their notification
-        self.current_image = CurrentImage()
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self._network = network
         self._on_fatal = on_fatal
         self._alive = False
         self._logs_open = False
+        self.reactor = Reactor(
+            clock, rng, name=f"node {config.node_id}", on_fatal=self._on_failure, client_clock=client_clock
+        )
         self.slices = Slices(
             self.reactor.next_turn,
             self.reactor.fatal,
@@ -118,20 +119,12 @@ class Node:
             on_busy=hold_collector,
             on_idle=release_collector,
         )
-        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
-        self.throttles = ReplicationThrottles(config)
-        self.fetch_sessions = FetchSessions(
-            rng,
-            clock.monotonic_ms,
-            slots=config.get_int("max.incremental.fetch.session.cache.slots"),
-            reads_by_rack=config.get_str("replica.selector.class") == RACK_AWARE_SELECTOR,  # KIP-392
-        )
-        self.listing = BrokerListing(self.reactor, config, self.current_image)
-        self.connection_fence = ConnectionFence()
+
+        # the metadata quorum, and the way to its leader
+        self.current_image = CurrentImage()
         self.tls, peer_network = secured(self.reactor, network, config)
         logins = peer_logins(config, rng, offload)
         self.peers = Peers(self.reactor, peer_network, config, self.slices, logins, below=network)
-        self.awaited_leaders = FailoverPurgatory(self.reactor, config, self.current_image, self.peers)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.quorum = Quorum(self.reactor, config, disk, self.peers, on_disk_failed=self.log_dirs.main.fail)
         self.quorum_controller = (
@@ -149,22 +142,10 @@ class Node:
             else None
         )
         self.controller = ControllerChannel(
-            self.reactor,
-            config,
-            self.current_image,
-            self.peers,
-            self.quorum,
-            self.quorum_controller,
-            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            self.reactor, config, self.current_image, self.peers, self.quorum, self.quorum_controller
         )
         self.lifecycle = Lifecycle(
-            self.reactor,
-            config,
-            self.current_image,
-            self.controller,
-            self.log_dirs,
-            alone=self.alone,
-            on_session_over=lambda: self.replicas.on_session_over(),
+            self.reactor, config, self.current_image, self.controller, self.log_dirs, alone=self.alone
         )
         self.loader = MetadataLoader(
             self.reactor,
@@ -175,12 +156,15 @@ class Node:
             channel=self.controller,
             heartbeat_now=self.lifecycle.heartbeat_now,
         )
-        self.quorum.listener = self.loader
+
+        # the logs
+        self.throttles = ReplicationThrottles(config)
         self.directory_assignments = DirectoryAssignments(
-            self.reactor, self.node_id, self.controller, lambda: self.lifecycle.broker_epoch
+            self.reactor, self.node_id, self.controller, broker_epoch=lambda: self.lifecycle.broker_epoch
         )
         self.isr_changes = IsrChanges(self.reactor, self.node_id, self.current_image, self.controller)
         self.fetchers = Fetchers(self.reactor, config, self.current_image, self.peers, self.throttles, self.slices)
+        checkpoints = CheckpointWriter(self.reactor, self.log_dirs, self.slices)
         self.replicas = Replicas(
             self.reactor,
             config,
@@ -189,13 +173,14 @@ class Node:
             propose=self.isr_changes.propose,
             followed_since_ms=self.lifecycle.followed_since_ms,
             tell_directory=self.directory_assignments.tell,
-            checkpoint_soon=lambda: self.upkeep.checkpoint_soon(),
+            checkpoint_soon=checkpoints.soon,
             elected=self._on_elections,
         )
-        self.upkeep = LogMaintenance(self.reactor, config, self.log_dirs, self.replicas, self.slices)
-        self.cleaner = Cleaner(
-            self.reactor, config, self.replicas, checkpoint_soon=self.upkeep.checkpoint_soon, offload=offload
-        )
+        self.upkeep = LogMaintenance(self.reactor, config, checkpoints, self.replicas, self.slices)
+        self.cleaner = Cleaner(self.reactor, config, self.replicas, checkpoint_soon=checkpoints.soon, offload=offload)
+
+        # the coordinators
+        self.connection_fence = ConnectionFence()
         self.groups = GroupCoordinator(
             self.reactor,
             config,
@@ -212,14 +197,41 @@ class Node:
             replicas=self.replicas,
             slices=self.slices,
             marker_writer=self.marker_writer,
-            allocate_producer_ids=self.controller.allocate_producer_ids,
+            allocate_producer_ids=self.lifecycle.allocate_producer_ids,
         )
         self._coordinators: dict[str, PartitionCoordinator] = {
             TRANSACTION_STATE_TOPIC: self.transactions,
             GROUP_METADATA_TOPIC: self.groups,
         }
-        self.current_image.followers = (self._reconfigure, self._apply_to_replicas, self._log_changes)
-        self.current_image.subscribers = (
+
+        # clients
+        self.fetch_sessions = FetchSessions(
+            rng,
+            clock.monotonic_ms,
+            slots=config.get_int("max.incremental.fetch.session.cache.slots"),
+            reads_by_rack=config.get_str("replica.selector.class") == RACK_AWARE_SELECTOR,  # KIP-392
+        )
+        self.listing = BrokerListing(self.reactor, config, self.current_image)
+        self.awaited_leaders = FailoverPurgatory(self.reactor, config, self.current_image, self.peers)
+        self.telemetry = self._make_telemetry()
+        self.authorizer = self._make_authorizer(authorizer)
+        needs: AllNeeds = self  # mypy checks that a node has what all families of handlers need
+        self.router, self.controller_router = Router(needs), Router(needs, listener="controller")
+        server = partial(
+            Server,
+            self.reactor,
+            config,
+            network,
+            slices=self.slices,
+            tls=self.tls,
+            logins=node_logins(self, Router(needs, "login"), offload),
+            access=FullAccess if self.authorizer is None else self.authorizer.access,
+            fetch_sessions=self.fetch_sessions,
+        )
+        self.server, self.controller_server = server(self.router), server(self.controller_router)
+
+        self.current_image.follow(self._reconfigure, self._apply_to_replicas, self._log_changes)
+        self.current_image.subscribe(
             self.listing.on_image,
             self.transactions.on_image,
             self.groups.on_image,
@@ -227,18 +239,8 @@ class Node:
             *(() if self.quorum_controller is None else (self.quorum_controller.on_image,)),
             self.controller.on_image,
             self.awaited_leaders.on_image,
+            self.server.client_quotas.on_image,
         )
-        self.telemetry = self._make_telemetry()
-        needs: AllNeeds = self  # mypy checks that a node has what all families of handlers need
-        self.router = Router(needs)
-        self.server = Server(self.reactor, config, network, self.router, self.slices, self.tls)
-        self.server.client_quotas.fetch_sessions = self.fetch_sessions
-        self.current_image.subscribers = (*self.current_image.subscribers, self.server.client_quotas.on_image)
-        self.controller_router = Router(needs, listener="controller")
-        self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices, self.tls)
-        self.server.logins = self.controller_server.logins = node_logins(self, Router(needs, "login"), offload)
-        self._network = network
-        self.authorizer = self._make_authorizer(authorizer)
         self.metrics = self._make_metrics()  # None if metrics.listen is not set
 
     # -- start and stop
@@ -266,7 +268,7 @@ class Node:
             identity = self.log_dirs.open(self.config, self.reactor.rng)
             self.cluster_id, self.directory_id = identity.cluster_id, identity.directory_id
             self.clean_start = identity.clean
-            self.quorum.open(identity.cluster_id, identity.directory_id, clean=identity.clean)
+            self.quorum.open(identity.cluster_id, identity.directory_id, self.loader, clean=identity.clean)
             address = await self._listen()
             await self.quorum.start()
             if CONTROLLER in self.config.roles:
@@ -290,7 +292,11 @@ class Node:
         return addresses[0]
 
     async def _start_broker(self, identity: BrokerIdentity) -> None:
-        await self.lifecycle.register(advertised_endpoints(self.config, self.server.addresses), identity.broker_epoch)
+        await self.lifecycle.register(
+            advertised_endpoints(self.config, self.server.addresses),
+            identity.broker_epoch,
+            on_session_over=self.replicas.on_session_over,
+        )
         self._logs_open = True
         await self.replicas.load(self.current_image.image)
         self.transactions.start()
@@ -380,8 +386,7 @@ class Node:
             return None
         from barnabas.broker.node.node_authorizer import node_authorizer
 
-        servers = (self.server, self.controller_server)
-        return node_authorizer(wanted, self.current_image, servers, self.lifecycle, self.quorum_controller)
+        return node_authorizer(wanted, self.current_image, self.lifecycle, self.quorum_controller)
 
     def _make_telemetry(self) -> ClientTelemetry | None:
         if self.config.metrics_address is None:

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.config.ssl_keys import TLS_PROTOCOLS
+from barnabas.broker.config.broker_config import TLS_PROTOCOLS, BrokerConfig
 from barnabas.broker.scheduling.slices import Offload, in_place
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions, Network
 from barnabas.ports import Rng

@@ -8,10 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
-from barnabas.broker.peers.peer_traffic import PeerTraffic
-from barnabas.broker.peers.probe import probe
-from barnabas.broker.peers.probe_result import ProbeResult
+from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind, ProbeResult
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload, Slices
 from barnabas.broker.scheduling.timers import Timer
@@ -46,6 +43,28 @@ BACKOFF_MS: Final = 50  # after the first failed attempt, doubled by each furthe
 BACKOFF_MS_MAX: Final = 1_000
 MISSING_MS: Final = 2_000  # longer than the controller needs to fence a dead node
 QUEUED_MAX: Final = INFLIGHT_REQUESTS_MAX  # requests that wait for one connection to open
+
+
+async def probe(network: Network, host: str, port: int, timeout_ms: int) -> ProbeResult:
+    """Connects and disconnects, without TLS: proves a listening process, not its health. UNREACHABLE after `timeout_ms`."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            transport, _ = await network.connect(asyncio.Protocol, host, port)
+    except ConnectionRefusedError:
+        return ProbeResult.REFUSED
+    except (OSError, UnicodeError, TimeoutError):
+        return ProbeResult.UNREACHABLE
+    transport.abort()
+    return ProbeResult.ACCEPTED
+
+
+class PeerTraffic:
+    """Bytes and requests of all connections for one purpose so far. A request counts when it is written, a response when it is received."""
+
+    __slots__ = ("bytes_in", "bytes_out", "requests", "responses")
+
+    def __init__(self) -> None:
+        self.bytes_in = self.bytes_out = self.requests = self.responses = 0
 
 
 class _Queued(NamedTuple):

@@ -7,6 +7,14 @@ from enum import Enum
 from barnabas.errors import BarnabasError
 
 
+class ProbeResult(Enum):
+    """Whether a process listens at the address."""
+
+    REFUSED = "refused"  # the machine answers that nothing listens
+    ACCEPTED = "accepted"
+    UNREACHABLE = "unreachable"  # no answer, no route or no such name: nothing is known about the process
+
+
 class PeerErrorKind(Enum):
     """Why a request has no response."""
 

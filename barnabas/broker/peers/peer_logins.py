@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.key import ConfigValue
-from barnabas.broker.config.oauth_keys import OAUTH_KEYS
 from barnabas.broker.config.sasl_settings import BEARER_MECHANISM, SaslSettings
+from barnabas.broker.config.table import OAUTH_LOGIN_KEYS
 from barnabas.broker.scheduling.slices import Offload, in_place
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.ports import Rng
@@ -26,7 +26,7 @@ _CONTROLLER: Final = "sasl.mechanism.controller.protocol"
 _INTER_BROKER: Final = "sasl.mechanism.inter.broker.protocol"
 _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 # Not the class that validates: it is for tokens of others.
-_OAUTH_NAMES: Final = frozenset((*(key.name for key in OAUTH_KEYS), "sasl.oauthbearer.sub.claim.name"))
+_OAUTH_NAMES: Final = frozenset((*OAUTH_LOGIN_KEYS, "sasl.oauthbearer.sub.claim.name"))
 _PACKAGE: Final = "org.apache.kafka.common.security"
 
 

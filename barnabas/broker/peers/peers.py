@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.peers.peer import MISSING_MS, Logins, Peer
-from barnabas.broker.peers.peer_traffic import PeerTraffic
+from barnabas.broker.peers.peer import MISSING_MS, Logins, Peer, PeerTraffic
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.limits import FRAME_BYTES_SMALL_MAX

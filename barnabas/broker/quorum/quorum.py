@@ -78,7 +78,6 @@ class Quorum:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
-        self.listener: RaftListener
         self.voters: tuple[int, ...] = tuple(config.voter_endpoints) or (self.node_id,)
         self.limited_log = RateLimitedLogger(log, reactor.clock.monotonic_ms)
         self._on_disk_failed = on_disk_failed
@@ -97,8 +96,8 @@ class Quorum:
 
     # --- start and stop -------------------------------------------------------------------------------------------
 
-    def open(self, cluster_id: str, directory_id: bytes, *, clean: bool) -> None:
-        """Opens the log and delivers its snapshot; for a sole voter the whole log, because it is all committed.
+    def open(self, cluster_id: str, directory_id: bytes, listener: RaftListener, *, clean: bool) -> None:
+        """Opens the log and delivers its snapshot to `listener`; for a sole voter the whole log, because it is all committed.
 
         Sends nothing and writes no record. Blocks; start-up only. After a `clean` stop the log needs no check.
 
@@ -135,7 +134,7 @@ class Quorum:
             lambda: self._machine.high_watermark if self._running else None,
         )
         self._installer = SnapshotInstaller(self.reactor, self.snapshots, self._machine, self._advance, self.fail)
-        self._delivery = ListenerContext(self.listener, self._log)
+        self._delivery = ListenerContext(listener, self._log)
         self._delivery.deliver_snapshot()
         if self.voters == (self.node_id,):
             self._log.sync_now()

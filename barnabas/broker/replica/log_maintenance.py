@@ -26,6 +26,77 @@ DELETED_AT_ONCE: Final = 16  # segments of one log
 FLUSH_LOOK_MS: Final = 1_000  # between checks for flush.ms
 
 
+class CheckpointWriter:
+    """Writes the checkpoint files of all directories, in slices and off the loop."""
+
+    def __init__(self, reactor: Reactor, log_dirs: LogDirectories, slices: Slices) -> None:
+        self._reactor = reactor
+        self._log_dirs = log_dirs
+        self._slices = slices
+        # Newest contents of checkpoint files, by directory and name.
+        self._unwritten: dict[tuple[LogDirectory, str], tuple[bytes, int]] = {}
+        self._writing = False
+        self._due = False
+        self._collecting = False
+        self._collect_again = self._wanted = False  # another collection is due; of all files
+
+    def soon(self) -> None:
+        """Writes every checkpoint after this wake-up."""
+        if not self._due:
+            self._due = True
+            self._reactor.soon(self.write_all)
+
+    def write_all(self) -> None:
+        self._due = False
+        self._collect(everything=True)
+
+    def write_high_watermarks(self) -> None:
+        self._collect(everything=False)
+
+    def _collect(self, *, everything: bool) -> None:
+        """Makes the checkpoint files in slices, then writes them; `everything`: not only the high watermarks."""
+        self._wanted = self._wanted or everything
+        self._collect_again = True
+        if self._collecting:
+            return
+        self._collecting = True
+        work = self._collected()
+        try:
+            rest = advance(work)
+        except BaseException:
+            self._collecting = False
+            raise
+        if not isinstance(rest, WorkResult):
+            self._slices.start(rest, lambda _: None, self._reactor.fatal)
+
+    def _collected(self) -> Work:
+        while self._collect_again:
+            everything, self._wanted, self._collect_again = self._wanted, False, False
+            for directory in self._log_dirs.online():
+                lowered = directory.lowered
+                files = yield from directory.checkpoints_in_slices(only_high_watermarks=not everything)
+                for name, data in files.items():
+                    self._unwritten[directory, name] = data, lowered
+            self._write()
+        self._collecting = False
+
+    def _write(self) -> None:
+        """Wakes the writer without waiting for it; newer contents replace those it has not begun to write."""
+        if self._unwritten and not self._writing and not self._reactor.scope.stopping:
+            self._writing = True
+            self._reactor.scope.start(self._drain(), name="checkpoints")
+
+    async def _drain(self) -> None:
+        try:
+            while self._unwritten:
+                directory, name = next(iter(self._unwritten))
+                data, lowered = self._unwritten.pop((directory, name))
+                if directory.online:
+                    await _write_checkpoint(directory, name, data, lowered)
+        finally:
+            self._writing = False
+
+
 class LogMaintenance:
     """The recurring work on a node's logs, in slices, so that a thousand partitions do not block the loop.
 
@@ -34,25 +105,24 @@ class LogMaintenance:
     """
 
     def __init__(
-        self, reactor: Reactor, config: BrokerConfig, log_dirs: LogDirectories, replicas: Replicas, slices: Slices
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        checkpoints: CheckpointWriter,
+        replicas: Replicas,
+        slices: Slices,
     ) -> None:
         self._reactor = reactor
         self._slices = slices
         self._config = config
-        self._log_dirs = log_dirs
         self._replicas = replicas
-        # Newest contents of checkpoint files, by directory and name.
-        self._unwritten: dict[tuple[LogDirectory, str], tuple[bytes, int]] = {}
-        self._writing = False
-        self._checkpoint_due = False
-        self._collecting = False
-        self._collect_again = self._wanted = False  # another collection is due; of all files
+        self._checkpoints = checkpoints
         self._saving: dict[Replica, None] = {}  # whose state is being saved in slices
 
     def start(self) -> None:
         config = self._config
         self._every(
-            config.get_int("replica.high.watermark.checkpoint.interval.ms"), lambda: self._collect(everything=False)
+            config.get_int("replica.high.watermark.checkpoint.interval.ms"), self._checkpoints.write_high_watermarks
         )
         self._every(config.get_int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint)
         self._every(config.get_int("log.retention.check.interval.ms"), lambda: self._walk(self._retain))
@@ -103,45 +173,8 @@ class LogMaintenance:
             self._replicas.on_io_error(replica, error)
             return 0
 
-    def checkpoint_soon(self) -> None:
-        """Writes every checkpoint after this wake-up."""
-        if not self._checkpoint_due:
-            self._checkpoint_due = True
-            self._reactor.soon(self._checkpoint_now)
-
-    def _checkpoint_now(self) -> None:
-        self._checkpoint_due = False
-        self._collect(everything=True)
-
-    def _collect(self, *, everything: bool) -> None:
-        """Makes the checkpoint files in slices, then writes them; `everything`: not only the high watermarks."""
-        self._wanted = self._wanted or everything
-        self._collect_again = True
-        if self._collecting:
-            return
-        self._collecting = True
-        work = self._collected()
-        try:
-            rest = advance(work)
-        except BaseException:
-            self._collecting = False
-            raise
-        if not isinstance(rest, WorkResult):
-            self._slices.start(rest, lambda _: None, self._reactor.fatal)
-
-    def _collected(self) -> Work:
-        while self._collect_again:
-            everything, self._wanted, self._collect_again = self._wanted, False, False
-            for directory in self._log_dirs.online():
-                lowered = directory.lowered
-                files = yield from directory.checkpoints_in_slices(only_high_watermarks=not everything)
-                for name, data in files.items():
-                    self._unwritten[directory, name] = data, lowered
-            self._write()
-        self._collecting = False
-
     def _checkpoint(self) -> None:
-        self._checkpoint_now()
+        self._checkpoints.write_all()
         self._walk(self._sync)
 
     def _sync(self, replica: Replica) -> int:
@@ -172,22 +205,6 @@ class LogMaintenance:
 
         self._slices.start(rest, done, failed)
         return UNITS_PER_SLICE
-
-    def _write(self) -> None:
-        """Wakes the writer without waiting for it; newer contents replace those it has not begun to write."""
-        if self._unwritten and not self._writing and not self._reactor.scope.stopping:
-            self._writing = True
-            self._reactor.scope.start(self._write_all(), name="checkpoints")
-
-    async def _write_all(self) -> None:
-        try:
-            while self._unwritten:
-                directory, name = next(iter(self._unwritten))
-                data, lowered = self._unwritten.pop((directory, name))
-                if directory.online:
-                    await _write_checkpoint(directory, name, data, lowered)
-        finally:
-            self._writing = False
 
     def _retain(self, replica: Replica) -> int:
         now_ms = self._reactor.clock.now_ms()

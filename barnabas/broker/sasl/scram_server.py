@@ -55,6 +55,11 @@ def made_salt(size: int | None, seed: bytes) -> bytes:
     return bytes(reversed(digits))
 
 
+def token_hmac(secret: str, token_id: str) -> bytes:
+    """The password of a delegation token: its holder proves by SCRAM to know it."""
+    return hmac.digest(secret.encode(), token_id.encode(), "sha512")
+
+
 class StoredCredential(NamedTuple):
     """A stored password credential and its `identity`. Its representation shows no key."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.sasl_settings import ENABLED_MECHANISMS, JAAS_CONFIG
-from barnabas.broker.config.server_keys import is_per_broker
+from barnabas.broker.config.table import is_per_broker
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.work import Work
 

@@ -20,8 +20,8 @@ from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BarnabasError
 from barnabas.loggers import logger
 from barnabas.protocol.oauth_settings import OAuthInvalid
-from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.runtime.tls_errors import explained
+from barnabas.runtime.token_endpoint import endpoint_tls
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage

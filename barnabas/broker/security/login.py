@@ -19,7 +19,6 @@ from barnabas.broker.config.sasl_settings import (
     SaslConfig,
     SaslSettings,
 )
-from barnabas.broker.config.token_keys import SECRET_KEY, token_hmac
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.sasl.oauthbearer_server import (
     BearerServer,
@@ -35,22 +34,27 @@ from barnabas.broker.sasl.scram_server import (
     StoredCredential,
     made_salt,
     salt_size,
+    token_hmac,
 )
 from barnabas.broker.sasl.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload, in_place
-from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.core.sasl_session import SaslSession
 from barnabas.broker.security.jwks import KeySource, SigningKeys
 from barnabas.broker.security.kerberos_logins import KerberosLogins
-from barnabas.broker.security.login_steps import LoginSteps
-from barnabas.broker.security.server_login import LoginConnection, LoginService, ServerLogin
+from barnabas.broker.security.server_login import (
+    Authentications,
+    LoginConnection,
+    LoginService,
+    LoginSteps,
+    ServerLogin,
+)
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM
 from barnabas.protocol.oauth_settings import ALLOWED_URLS, OAuthInvalid, check_allowed
-from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.runtime.offload import in_own_thread
+from barnabas.runtime.token_endpoint import endpoint_tls
 
 if TYPE_CHECKING:
     from barnabas.broker.api.router import Router
@@ -251,7 +255,7 @@ class ServerLogins:
 
     @property
     def _token_secret(self) -> str | None:
-        secret = self._config.listener_value("", SECRET_KEY)
+        secret = self._config.listener_value("", "delegation.token.secret.key")
         return secret if isinstance(secret, str) and secret else None
 
     def _unknown(self, mechanism: str, name: str, by_token: bool) -> tuple[bytes, int]:

@@ -10,10 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.api.principal import ANONYMOUS, USER, Principal
-from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.config.certificate_names import CertificateNameError, mapping_rules, subject_name
-from barnabas.broker.config.der import validity
-from barnabas.broker.config.ssl_keys import SSL_LISTENER_KEYS, TLS_PROTOCOLS
+from barnabas.broker.config.broker_config import TLS_PROTOCOLS, BrokerConfig
+from barnabas.broker.config.certificate_names import CertificateNameError, mapping_rules, subject_name, validity
+from barnabas.broker.config.table import SSL_LISTENER_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.runtime.tls import (

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from barnabas.broker.api.call import Answer, Pending
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.config.sasl_settings import BEARER_MECHANISM
 from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Offload
 from barnabas.broker.scheduling.timers import Timer
-from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.core.sasl_session import LoginStep, SaslSession, SessionState
 from barnabas.broker.security.jwks import SigningKeys
-from barnabas.broker.security.login_steps import LoginSteps
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import ServerConnection, Slot
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
 
 LOGIN_BUFFER_BYTES: Final = 2_048  # receive buffer of a connection that has to log in
+
+_Done: TypeAlias = Callable[[Exception | None], None]
 
 
 class LoginService(NamedTuple):
@@ -283,3 +286,69 @@ class ServerLogin:
 def _checked(failure: Exception | None) -> None:
     if failure is not None:  # a bug: the work of a step raises nothing
         raise RemoteProtocolError(f"the login cannot be checked: {type(failure).__name__}: {failure}")
+
+
+class LoginSteps:
+    """At most one step per open connection; `offload` runs one."""
+
+    def __init__(self, reactor: Reactor, offload: Offload) -> None:
+        self._reactor = reactor
+        self._offload = offload
+        self._waiting: dict[int, tuple[Callable[[], None], _Done]] = {}  # in the order of arrival
+        self._number = 0
+        self._running = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def run(self, work: Callable[[], None], done: _Done) -> Callable[[], None]:
+        """Runs `work` later, then `done` with None or its exception. Returns a cancel function."""
+        self._number += 1
+        number = self._number
+        self._waiting[number] = work, done
+        self._next()
+        return lambda: self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self._waiting.pop(number, None)
+
+    def _next(self) -> None:
+        if self._running or not self._waiting:
+            return
+        self._running = True
+        work, done = self._waiting.pop(next(iter(self._waiting)))
+        self._reactor.run_beside(self._offload, work, partial(self._ended, done))
+
+    def _ended(self, done: _Done, failure: Exception | None) -> None:
+        self._running = False
+        self._next()
+        done(failure)
+
+
+@dataclass(slots=True)
+class Authentications:
+    """Counters since the start of the node.
+
+    Attributes:
+        successful: complete logins; TLS handshakes of a listener without SASL.
+        failed: failed logins and TLS handshakes.
+        renewed: sessions renewed on the open connection (KIP-368).
+        failed_renewals: failed ones.
+    """
+
+    successful: int = 0
+    failed: int = 0
+    renewed: int = 0
+    failed_renewals: int = 0
+
+    def on_failed_handshake(self) -> None:
+        self.failed += 1
+
+    def on_login(self, *, again: bool, failed: bool) -> None:
+        """`again`: a renewal on an open connection."""
+        if failed:
+            self.failed += not again
+            self.failed_renewals += again
+        else:
+            self.successful += not again
+            self.renewed += again

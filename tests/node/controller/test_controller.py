@@ -103,7 +103,7 @@ async def test_requests_of_one_wake_up_see_one_another_and_share_a_sync(node: No
     def on_image(_former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
         images.append((image, delta))
 
-    node.current_image.subscribers = (on_image, *node.current_image.subscribers)
+    node.current_image.subscribe(on_image)
     node.controller.create_topics(creation("a"), answers.append)
     node.controller.create_topics(creation("a", "b"), answers.append)
     node.controller.request(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")]), answers.append)
@@ -155,11 +155,11 @@ async def test_producer_ids_come_in_blocks_of_a_thousand_and_never_again(nodes: 
     node = await nodes.start(disk)
     blocks: list[int | BrokerError] = []
     for _ in range(2):
-        node.controller.allocate_producer_ids(blocks.append)
+        node.lifecycle.allocate_producer_ids(blocks.append)
     await until(lambda: len(blocks) == 2)
     await node.stop()
     node = await nodes.start(disk)
-    node.controller.allocate_producer_ids(blocks.append)
+    node.lifecycle.allocate_producer_ids(blocks.append)
     await until(lambda: len(blocks) == 3)
     assert blocks == [0, 1000, 2000]
     assert node.image.next_producer_id == 3000

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.broker.controller.core.features import UnsupportedFeatures
 from barnabas.broker.controller.loader import MetadataLoader
+from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, difference
 from barnabas.broker.image.records import (
     BeginTransactionRecord,
@@ -37,17 +38,18 @@ class Published:
     """The loader of a node that is told what was committed by hand."""
 
     def __init__(self, node: Node) -> None:
+        current = CurrentImage()
         self.loader = MetadataLoader(
             node.reactor,
             slices=node.slices,
             quorum=node.quorum,
-            current=node.current_image,
+            current=current,
             controller=node.quorum_controller,
             channel=node.controller,
             heartbeat_now=node.lifecycle.heartbeat_now,
         )
         self.images: list[tuple[MetadataImage, MetadataDelta]] = []
-        node.current_image.subscribers = (lambda _, image, delta: self.images.append((image, delta)),)
+        current.subscribe(lambda _, image, delta: self.images.append((image, delta)))
         self.offset = 0
 
     def commit(self, *batches: Sequence[MetadataRecord]) -> tuple[MetadataImage, MetadataDelta]:

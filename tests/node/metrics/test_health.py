@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.membership.lifecycle import BrokerState
 from barnabas.broker.metrics import loop_watch
-from barnabas.broker.metrics.health import Health
+from barnabas.broker.metrics.endpoint import Health
 from barnabas.broker.node.node import Node
 from barnabas.testing.world.disks import FaultyMemoryDisk
 from tests.support.broker.nodes import Nodes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.broker.metrics import quota_series
-from barnabas.broker.metrics.quota_series import LABEL_CHARACTERS_MAX, QuotaSeries
+from barnabas.broker.metrics import server_series
+from barnabas.broker.metrics.server_series import LABEL_CHARACTERS_MAX, QuotaSeries
 from barnabas.broker.quotas.client_quotas import QuotaKind, QuotaMeter
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
 from tests.support.broker.nodes import Nodes
@@ -38,7 +38,7 @@ def test_labels_are_bounded_in_number_and_length() -> None:
         meter.produced("alice", f"{'x' * 300}{number}" if number % 2 else f"short-{number}", 1_000, 0)
     families = {each.name: each for each in QuotaSeries(Clock(), meter, None).collect() if each is not None}
     labels = [tuple(sample.labels.values()) for sample in families["kafka_server_produce_byte_rate"].samples]
-    assert len(labels) == len(set(labels)) <= quota_series.CLIENTS_MAX
+    assert len(labels) == len(set(labels)) <= server_series.CLIENTS_MAX
     assert max(len(client_id) for _, client_id in labels) == LABEL_CHARACTERS_MAX
     assert families["kafka_server_produce_throttle_time"].samples
     assert not families["kafka_server_fetch_byte_rate"].samples

@@ -12,10 +12,8 @@ import pytest
 from barnabas.broker.node.node import Node
 from barnabas.broker.peers import peer as peer_module
 from barnabas.broker.peers import peers as peers_module
-from barnabas.broker.peers.peer import Peer
-from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
-from barnabas.broker.peers.probe import probe
-from barnabas.broker.peers.probe_result import ProbeResult
+from barnabas.broker.peers.peer import Peer, probe
+from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind, ProbeResult
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.messages.groups import HeartbeatRequest
 from barnabas.protocol.messages.metadata import (

@@ -7,10 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.api.access import Access
 from barnabas.broker.api.principal import USER, Principal
-from barnabas.broker.config.authorizer_keys import AuthorizerSettings
-from barnabas.broker.front.server import Server
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import MetadataDelta, MetadataImage
 from barnabas.broker.node.node import Node
@@ -124,11 +122,10 @@ async def test_only_those_who_may_alter_the_cluster_change_acls_and_users(nodes:
 @pytest.mark.parametrize("role", ["broker", "controller"])
 def test_a_node_decides_once_its_image_holds_its_own_registration(role: str) -> None:
     """A standby controller is never active, and answers requests, too."""
-    current, server = CurrentImage(), SimpleNamespace(access=None)
+    current = CurrentImage()
     process = SimpleNamespace(incarnation_id=b"now")
     settings = AuthorizerSettings(frozenset({"User:admin"}), allow_if_no_acl=True)
-    node_authorizer(settings, current, [cast("Server", server)], process, None)
-    access: Access = cast("Server", server).access(Principal(USER, "alice"), "127.0.0.1")
+    access = node_authorizer(settings, current, process, None).access(Principal(USER, "alice"), "127.0.0.1")
 
     def publish(incarnation_id: bytes) -> None:
         found = {1: SimpleNamespace(incarnation_id=incarnation_id)}

@@ -20,7 +20,7 @@ import pytest
 
 from barnabas.broker.scheduling.slices import LOGINS_PER_TURN
 from barnabas.broker.security import server_login
-from barnabas.broker.security.authentications import Authentications
+from barnabas.broker.security.server_login import Authentications
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from tests.support.broker.in_memory import InMemory

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.config.table import AUTHORIZER_CLASS
 from barnabas.broker.node.node import Node
 from barnabas.protocol.registry import ENVELOPE_KEY
 from tests.support.broker.nodes import Nodes

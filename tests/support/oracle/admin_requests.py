@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from barnabas.broker.config.topic_config import TOPIC_KEYS
+from barnabas.broker.config.table import TOPIC_KEYS
 from tests.support.oracle.wire import Wire
 from tests.support.requests import Fields, request_of
 

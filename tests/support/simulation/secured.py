@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.config.table import AUTHORIZER_CLASS
 from barnabas.client import Admin, KafkaError, NewTopic, Producer
 from barnabas.client.admin.acls import AclBinding
 from barnabas.protocol.acls import AclOperation, AclResourceType, PatternType

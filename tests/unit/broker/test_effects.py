@@ -8,7 +8,8 @@ import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.key import ConfigType
-from barnabas.broker.config.topic_config import TOPIC_KEYS, log_config
+from barnabas.broker.config.table import TOPIC_KEYS
+from barnabas.broker.config.topic_config import log_config
 from barnabas.broker.quorum.core.raft_log import log_config_of
 from barnabas.broker.quorum.core.roles import Timing
 from barnabas.broker.replica.core.fetch_plan import FetchLimits
@@ -35,9 +36,9 @@ WORDS = {
     "compression.zstd.level": "7",
 }
 CARRIED = [
-    (name, synonym.name)
-    for name, entry in TOPIC_KEYS.items()
-    for synonym in entry.synonyms
+    (name, synonym)
+    for name, key in TOPIC_KEYS.items()
+    for synonym in key.synonyms
     if hasattr(LogConfig(), name.replace(".", "_"))
 ]
 
@@ -45,10 +46,10 @@ CARRIED = [
 @pytest.mark.parametrize(("topic_key", "server_key"), CARRIED)
 def test_a_log_is_told_what_the_node_says_and_the_topic_above_it(topic_key: str, server_key: str) -> None:
     field = topic_key.replace(".", "_")
-    text = WORDS.get(server_key) or ("3" if "hours" in server_key else OTHER[TOPIC_KEYS[topic_key].key.type])
+    text = WORDS.get(server_key) or ("3" if "hours" in server_key else OTHER[TOPIC_KEYS[topic_key].type])
     from_node = getattr(log_config(BrokerConfig({server_key: text}), {}), field)
     assert from_node != getattr(LogConfig(), field)
-    own = TOPIC_KEYS[topic_key].key
+    own = TOPIC_KEYS[topic_key]
     assert getattr(log_config(BrokerConfig({server_key: text}), {topic_key: own.render(own.default) or ""}), field) == (
         getattr(LogConfig(), field)
     )

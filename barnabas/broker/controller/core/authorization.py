@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.broker.api.access import CLUSTER_NAME, Access
-from barnabas.broker.authorization.api_operations import cluster_operation
 from barnabas.broker.authorization.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.controller.core.topics import states_of_names
@@ -42,6 +41,7 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from barnabas.protocol.registry import API
 from barnabas.protocol.schema import Message
 from barnabas.work import Steps, Work
 
@@ -72,7 +72,7 @@ def resource_type_of(config_resource: int) -> AclResourceType | None:
 
 def check_cluster_operation(access: Access, api_key: int) -> None:
     """Raises BrokerError(CLUSTER_AUTHORIZATION_FAILED) if the API needs an operation on the cluster that the client lacks."""
-    operation = None if access.unrestricted else cluster_operation(api_key)
+    operation = None if access.unrestricted else API[api_key].cluster_operation
     if operation is not None:
         check_permission(access, operation, _CLUSTER)
 

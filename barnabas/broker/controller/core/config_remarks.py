@@ -7,12 +7,17 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
-from barnabas.broker.config.authorizer_keys import ALLOW, NAME
+from barnabas.broker.config.authorizer_settings import ALLOW, NAME
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.config.oauth_keys import OAUTH_KEYS
-from barnabas.broker.config.server_keys import SERVER_KEYS, server_key
-from barnabas.broker.config.topic_config import TOPIC_KEYS
-from barnabas.broker.config.unserved_keys import PROVIDERS, UNSERVED_KEYS, unserved
+from barnabas.broker.config.table import (
+    OAUTH_LOGIN_KEYS,
+    PROVIDERS,
+    SERVER_KEYS,
+    TOPIC_KEYS,
+    UNSERVED_KEYS,
+    server_key,
+    unserved,
+)
 from barnabas.broker.image.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.image.records import ConfigRecord, MetadataRecord
 
@@ -53,7 +58,7 @@ def _remarks_on_own_logins(config: BrokerConfig) -> list[str]:
     keys = "sasl.mechanism.inter.broker.protocol", "sasl.mechanism.controller.protocol"
     if any((config.get_str(key) or "").upper() == "OAUTHBEARER" for key in keys):
         return []
-    ends = tuple(key.name for key in OAUTH_KEYS)
+    ends = tuple(OAUTH_LOGIN_KEYS)
     return [
         f"setting '{name}' has no effect: neither {' nor '.join(keys)} is OAUTHBEARER"
         for name in sorted(config.static)
@@ -79,8 +84,8 @@ def remarks_on_change(records: Iterable[MetadataRecord]) -> list[str]:
 
 def _why_without_effect(kind: int, name: str) -> str | None:
     if kind == TOPIC_RESOURCE:
-        entry = TOPIC_KEYS.get(name)
-        return None if entry is None else entry.key.no_effect
+        topic_key = TOPIC_KEYS.get(name)
+        return None if topic_key is None else topic_key.no_effect
     if kind != BROKER_RESOURCE:
         return None  # every group key has an effect
     key, missing = server_key(name), unserved(name)
@@ -94,6 +99,6 @@ def _unknown(name: str) -> str:
         return f"{text}: it is a setting of clients; {_OF_CLIENTS[name]}"
     topic = TOPIC_KEYS.get(name)
     if topic is not None and topic.synonyms:
-        return f"{text}: it is a topic's; brokers have '{topic.synonyms[0].name}'"
+        return f"{text}: it is a topic's; brokers have '{topic.synonyms[0]}'"
     near = get_close_matches(shown, [*SERVER_KEYS, *UNSERVED_KEYS], n=1, cutoff=LIKENESS_MIN)
     return f"{text}; did you mean '{near[0]}'?" if near else text

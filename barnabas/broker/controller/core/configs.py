@@ -10,12 +10,11 @@ from enum import IntEnum
 from typing import Final
 
 from barnabas.broker.config.client_metrics_config import validate_client_metrics_config
-from barnabas.broker.config.group_config import GROUP_KEYS, validate_group_config
+from barnabas.broker.config.group_config import validate_group_config
 from barnabas.broker.config.key import ConfigKey, ConfigType
-from barnabas.broker.config.server_keys import is_per_broker, server_key
-from barnabas.broker.config.ssl_keys import SSL_STORE_KEYS
-from barnabas.broker.config.topic_config import TOPIC_KEYS, topic_value, validate_topic_config
-from barnabas.broker.config.unserved_keys import refuse_unserved
+from barnabas.broker.config.refusals import refuse_unserved
+from barnabas.broker.config.table import GROUP_KEYS, SSL_STORE_KEYS, TOPIC_KEYS, is_per_broker, server_key
+from barnabas.broker.config.topic_config import topic_value, validate_topic_config
 from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.image.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.image.records import ClearElrRecord, ConfigRecord, MetadataRecord
@@ -154,8 +153,7 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
     changed: dict[str, str | None] = dict(settings)
     for number, config in enumerate(configs):
         yield _units(number, config.value)
-        entry = TOPIC_KEYS.get(config.name)
-        key = None if entry is None else entry.key
+        key = TOPIC_KEYS.get(config.name)
         current = settings.get(config.name)
         if current is None and key is not None:
             current = key.render(topic_value(view.config, settings, config.name))
@@ -210,8 +208,7 @@ def _alter_group(view: ClusterView, group: str, configs: Sequence[AlterableConfi
     changes: dict[str, str | None] = {}
     for number, config in enumerate(configs):
         yield _units(number, config.value)
-        entry = GROUP_KEYS.get(config.name)
-        changes[config.name] = _changed(config, None if entry is None else entry.key, settings.get(config.name))
+        changes[config.name] = _changed(config, GROUP_KEYS.get(config.name), settings.get(config.name))
     after = {name: value for name, value in {**settings, **changes}.items() if value is not None}
     validate_group_config(view.config, after)
     return _records(GROUP_RESOURCE, group, settings, changes, clear_elr_of="")

@@ -6,10 +6,10 @@ import hmac
 from typing import Final
 
 from barnabas.broker.api.principal import USER, Principal
-from barnabas.broker.config.token_keys import token_hmac
 from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.image.image import DelegationTokenImage, MetadataImage
 from barnabas.broker.image.records import DelegationTokenRecord, MetadataRecord, RemoveDelegationTokenRecord
+from barnabas.broker.sasl.scram_server import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
@@ -19,6 +20,7 @@ from barnabas.protocol.messages.scram_users import (
     AlteredScramUser,
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
 from barnabas.work import Work
@@ -38,39 +40,24 @@ def alter_scram_users(view: ClusterView, request: AlterUserScramCredentialsReque
     """Each user separately, at most one change of a credential of each."""
     records: dict[str, MetadataRecord] = {}
     errors: dict[str, BrokerError] = {}
-    for deletion in request.deletions:
+    changes: Iterator[ScramCredentialDeletion | ScramCredentialUpsertion]
+    changes = chain(request.deletions, request.upsertions)
+    for change in changes:
         yield 1
-        name = deletion.name
+        name = change.name
         if name in errors:
             continue
         if records.pop(name, None) is not None:
             errors[name] = BrokerError(ErrorCode.DUPLICATE_RESOURCE, TWICE)
             continue
         try:
-            _check(name, deletion.mechanism)
-            if (deletion.mechanism, name) not in view.image.scram_credentials:
-                text = "Attempt to delete a user credential that does not exist"
-                raise BrokerError(ErrorCode.RESOURCE_NOT_FOUND, text)
-            records[name] = RemoveUserScramCredentialRecord(name=name, mechanism=deletion.mechanism)
-        except BrokerError as error:
-            errors[name] = error.with_traceback(None)  # its frames hold `errors`: a cycle
-    for upsertion in request.upsertions:
-        yield 1
-        name = upsertion.name
-        if name in errors:
-            continue
-        if records.pop(name, None) is not None:
-            errors[name] = BrokerError(ErrorCode.DUPLICATE_RESOURCE, TWICE)
-            continue
-        try:
-            _check(name, upsertion.mechanism)
-            _check_iterations(upsertion)
-            records[name] = scram_record(
-                name, upsertion.mechanism, upsertion.iterations, upsertion.salt, upsertion.salted_password
+            _check(name, change.mechanism)
+            records[name] = (
+                _upserted(change) if isinstance(change, ScramCredentialUpsertion) else _removed(view, change)
             )
         except BrokerError as error:
-            errors[name] = error.with_traceback(None)
-        if len(records) > USERS_OF_A_REQUEST_MAX:
+            errors[name] = error.with_traceback(None)  # its frames hold `errors`: a cycle
+        if len(records) > USERS_OF_A_REQUEST_MAX and isinstance(change, ScramCredentialUpsertion):
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     results = []
     for texts, name in enumerate(errors, start=1):
@@ -93,13 +80,23 @@ def _check(name: str, mechanism: int) -> None:
         raise BrokerError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 
 
-def _check_iterations(upsertion: ScramCredentialUpsertion) -> None:
+def _removed(view: ClusterView, deletion: ScramCredentialDeletion) -> MetadataRecord:
+    if (deletion.mechanism, deletion.name) not in view.image.scram_credentials:
+        text = "Attempt to delete a user credential that does not exist"
+        raise BrokerError(ErrorCode.RESOURCE_NOT_FOUND, text)
+    return RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
+
+
+def _upserted(upsertion: ScramCredentialUpsertion) -> MetadataRecord:
     if upsertion.iterations < ITERATIONS_MIN:
         raise BrokerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if upsertion.iterations > ITERATIONS_MAX:
         raise BrokerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     if not upsertion.salted_password:
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka cannot make a key of no bytes
+    return scram_record(
+        upsertion.name, upsertion.mechanism, upsertion.iterations, upsertion.salt, upsertion.salted_password
+    )
 
 
 def scram_record(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.broker.peers.probe_result import ProbeResult
+from barnabas.broker.peers.peer_error import ProbeResult
 
 SILENCE_MS: Final = 1_000  # without a heartbeat, until an unreachable listener counts as closed
 PAUSE_MS: Final = 50  # before the second probe, doubled by each further one up to

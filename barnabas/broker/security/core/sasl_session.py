@@ -152,40 +152,23 @@ class SaslSession:
             return LoginStep(failure=self._invalid_credentials())
         if self.state is not SessionState.TOKEN:
             raise self._unexpected("SaslAuthenticate")
-        if self._other_mechanism:
-            self.state = SessionState.ENDED
-            return LoginStep(failure="a re-authentication with another mechanism")
-        try:
-            answer, identity = self._stepped(token, now_ms)
-        except LoginFailed as failed:
-            self.state = SessionState.ENDED
-            message = failed.message or self._invalid_credentials()
-            refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message)
-            return LoginStep(refused, failure=message)
-        if identity is None:
-            return LoginStep(SaslAuthenticateResponse(auth_bytes=answer, error_message=""))
-        lifetime_ms = self._open(identity, now_ms)
-        response = SaslAuthenticateResponse(auth_bytes=answer, error_message="", session_lifetime_ms=lifetime_ms or 0)
-        return LoginStep(response, principal=self.principal, lifetime_ms=lifetime_ms)
+        step = self._stepped(token, now_ms)
+        if step.failure:
+            return step
+        response = SaslAuthenticateResponse(
+            auth_bytes=step.raw or b"", error_message="", session_lifetime_ms=step.lifetime_ms or 0
+        )
+        return step._replace(response=response, raw=None)
 
     def on_raw_token(self, token: bytes, now_ms: int) -> LoginStep:
         """A token without a request header, after SaslHandshake 0; `now_ms` since 1970. Raises RemoteProtocolError."""
         self._count()
         if self.state is not SessionState.RAW_TOKEN:
             raise self._unexpected("a raw token")
-        if self._other_mechanism:
-            self.state = SessionState.ENDED
-            return LoginStep(failure="a re-authentication with another mechanism")
-        try:
-            answer, identity = self._stepped(token, now_ms)
-        except LoginFailed as failed:
-            self.state = SessionState.ENDED
-            return LoginStep(failure=failed.message or self._invalid_credentials())
-        if identity is None:
-            return LoginStep(raw=answer)
-        lifetime_ms = self._open(identity, now_ms)
-        raw = None if self.mechanism == GSSAPI_MECHANISM else answer  # which has no message after the client's last one
-        return LoginStep(raw=raw, principal=self.principal, lifetime_ms=lifetime_ms)
+        step = self._stepped(token, now_ms)
+        # GSSAPI has no message after the client's last one.
+        silent = bool(step.failure) or (step.principal is not None and self.mechanism == GSSAPI_MECHANISM)
+        return step._replace(response=None, raw=None) if silent else step
 
     def on_over(self) -> None:
         """The session has expired: the next request must be a handshake."""
@@ -193,18 +176,34 @@ class SaslSession:
             self.state = SessionState.OVER
             self._steps = 0
 
-    def _stepped(self, token: bytes, now_ms: int) -> tuple[bytes, LoginIdentity | None]:
+    def _stepped(self, token: bytes, now_ms: int) -> LoginStep:
+        """The mechanism's answer is in `raw`, the refusal of a SaslAuthenticate in `response`."""
+        if self._other_mechanism:
+            self.state = SessionState.ENDED
+            return LoginStep(failure="a re-authentication with another mechanism")
         if self._exchange is None:
             raise RemoteProtocolError("a token without a handshake")
-        answer = self._exchange.step(token, now_ms)
-        identity = self._exchange.identity
-        if identity is not None and self.principal is not None:
-            before, now = self.principal, Principal(USER, identity.name, identity.token)
-            if before != now:
-                raise LoginFailed(
-                    f"Cannot change principals during re-authentication from {before.kind}.{before.name}: {now.kind}.{now.name}"
-                )
-        return answer, identity
+        try:
+            answer = self._exchange.step(token, now_ms)
+            identity = self._exchange.identity
+            if identity is not None:
+                self._check_same_principal(identity)
+        except LoginFailed as failed:
+            self.state = SessionState.ENDED
+            message = failed.message or self._invalid_credentials()
+            refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message)
+            return LoginStep(refused, failure=message)
+        if identity is None:
+            return LoginStep(raw=answer)
+        lifetime_ms = self._open(identity, now_ms)
+        return LoginStep(raw=answer, principal=self.principal, lifetime_ms=lifetime_ms)
+
+    def _check_same_principal(self, identity: LoginIdentity) -> None:
+        before, now = self.principal, Principal(USER, identity.name, identity.token)
+        if before is not None and before != now:
+            raise LoginFailed(
+                f"Cannot change principals during re-authentication from {before.kind}.{before.name}: {now.kind}.{now.name}"
+            )
 
     def _open(self, identity: LoginIdentity, now_ms: int) -> int | None:
         """Completes the login; returns the duration of the session, None if unlimited."""

@@ -13,14 +13,14 @@ import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.key import INT32_MAX, INT64_MAX, ConfigKey
-from barnabas.broker.config.server_keys import SERVER_KEYS
-from barnabas.broker.config.topic_config import TOPIC_KEYS, log_config, validate_topic_config
+from barnabas.broker.config.table import SERVER_KEYS, TOPIC_KEYS
+from barnabas.broker.config.topic_config import log_config, validate_topic_config
 from barnabas.errors import BrokerError
 
 BOUNDS = json.loads((Path(__file__).parents[3] / "golden" / "metadata" / "config-bounds.json").read_text())
 OURS: dict[str, dict[str, ConfigKey]] = {
     "broker": SERVER_KEYS,
-    "topic": {name: entry.key for name, entry in TOPIC_KEYS.items()},
+    "topic": TOPIC_KEYS,
 }
 SERVED = [(of, name) for of, keys in OURS.items() for name in keys if name in BOUNDS[of]]
 

@@ -6,14 +6,9 @@ import pytest
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.entries import group_entries
-from barnabas.broker.config.group_config import (
-    GROUP_KEYS,
-    HEARTBEAT_INTERVAL,
-    SESSION_TIMEOUT,
-    group_value,
-    validate_group_config,
-)
+from barnabas.broker.config.group_config import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value, validate_group_config
 from barnabas.broker.config.key import ConfigSource
+from barnabas.broker.config.table import GROUP_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from barnabas.broker.api.access import CLUSTER_NAME, FULL_ACCESS
-from barnabas.broker.authorization.api_operations import API_PERMISSIONS
 from barnabas.broker.controller.core.authorization import authorized_decision
 from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.controller.core.requests import DECISIONS, OF_CLIENTS
@@ -32,7 +31,7 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsResponse,
     UpdateFeaturesRequest,
 )
-from barnabas.protocol.registry import API
+from barnabas.protocol.registry import API, PERMISSIONS
 from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, replayed
 from tests.support.broker.some_access import Question, SomeAccess
@@ -157,7 +156,7 @@ def test_a_request_about_the_cluster_is_refused_as_a_whole() -> None:
 
 @pytest.mark.parametrize("api_key", sorted(API))
 def test_every_api_has_a_row_in_the_table_of_permissions(api_key: int) -> None:
-    assert api_key in API_PERMISSIONS, f"{API[api_key].name}: add what it needs to api_operations.py"
+    assert api_key in PERMISSIONS, f"{API[api_key].name}: add what it needs to registry.py"
 
 
 # Tokens belong to their owner and renewers; the handlers and the decisions compare the principal.

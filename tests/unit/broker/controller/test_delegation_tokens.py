@@ -9,7 +9,6 @@ import pytest
 
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.config.token_keys import token_hmac
 from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.controller.core.delegation_tokens import (
     EXPIRED_OF_A_DECISION_MAX,
@@ -19,6 +18,7 @@ from barnabas.broker.controller.core.delegation_tokens import (
     renew_token,
 )
 from barnabas.broker.image.image import MetadataImage
+from barnabas.broker.sasl.scram_server import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,

@@ -11,7 +11,7 @@ from barnabas.broker.controller.core.suspicion import (
     SILENCE_MS,
     Suspicion,
 )
-from barnabas.broker.peers.probe_result import ProbeResult
+from barnabas.broker.peers.peer_error import ProbeResult
 
 ACCEPTED, REFUSED, UNREACHABLE = ProbeResult.ACCEPTED, ProbeResult.REFUSED, ProbeResult.UNREACHABLE
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.broker.coordinator.groups.records import CommittedOffset
-from barnabas.broker.metrics.group_offsets import ROWS_PER_SLICE, GroupOffsets
+from barnabas.broker.metrics.group_series import ROWS_PER_SLICE, GroupOffsets
 from barnabas.work import finished
 
 Commits = dict[int, tuple[int, CommittedOffset]]

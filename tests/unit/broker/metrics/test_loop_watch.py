@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.metrics.health import Health
+from barnabas.broker.metrics.endpoint import Health
 from barnabas.broker.metrics.loop_watch import SAMPLE_MS, STALLED_MS, TICK_MS, LoopWatch
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from barnabas.broker.image.image import QuotaEntity
 from barnabas.broker.quotas import client_quotas
-from barnabas.broker.quotas.client_quotas import QuotaKind, QuotaMeter
+from barnabas.broker.quotas.client_quotas import ClientBound, QuotaKind, QuotaMeter, QuotaTable
 from barnabas.broker.quotas.connection_rates import ConnectionRates
-from barnabas.broker.quotas.quota_table import ClientBound, QuotaTable
 
 LEVELS: list[tuple[str | None, str | None]] = [
     ("alice", "app"),

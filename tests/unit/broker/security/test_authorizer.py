@@ -15,7 +15,8 @@ from barnabas.broker.api.principal import USER, Principal
 from barnabas.broker.authorization import authorizer as module
 from barnabas.broker.authorization.audit_log import AuditLog
 from barnabas.broker.authorization.authorizer import Authorizer, java_address
-from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS, AuthorizerSettings, authorizer_settings
+from barnabas.broker.config.authorizer_settings import AuthorizerSettings, authorizer_settings
+from barnabas.broker.config.table import AUTHORIZER_CLASS
 from barnabas.broker.image.image import AclImage, MetadataDelta, MetadataImage, difference
 from barnabas.errors import BrokerError
 from barnabas.loggers import TRACE

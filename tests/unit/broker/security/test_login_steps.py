@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from barnabas.broker.scheduling.reactor import Reactor
-from barnabas.broker.security.login_steps import LoginSteps
+from barnabas.broker.security.server_login import LoginSteps
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.randomness import SystemRng
 from tests.support.waiting import until

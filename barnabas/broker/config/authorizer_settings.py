@@ -1,4 +1,4 @@
-"""Configuration keys of the authorizer, and its settings."""
+"""The settings of the authorizer."""
 
 from __future__ import annotations
 
@@ -6,23 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas.broker.api.principal import ANONYMOUS
-from barnabas.broker.config.key import ConfigKey, boolean, one_of, string
-from barnabas.errors import BrokerError, ErrorCode
+from barnabas.broker.config.key import invalid_config
+from barnabas.broker.config.table import AUTHORIZER_CLASS
 
-AUTHORIZER_CLASS: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NAME, SUPER_USERS, ALLOW = "authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"
 EXAMPLE: Final = f"{NAME}={AUTHORIZER_CLASS} and {SUPER_USERS}=User:admin;User:broker"
-
-AUTHORIZER_KEYS: Final[list[ConfigKey]] = [
-    boolean(ALLOW, False, "Whether everyone may use a resource that no ACL is about."),
-    string(
-        NAME,
-        "",
-        "The authorizer: Kafka's StandardAuthorizer by its class name; none where empty.",
-        one_of("", AUTHORIZER_CLASS),
-    ),
-    string(SUPER_USERS, "", "Principals that may do everything, separated by semicolons: User:admin;User:broker."),
-]
 
 
 class AuthorizerSettings(NamedTuple):
@@ -46,21 +34,21 @@ def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> Autho
                 reason = (
                     f"without {NAME} every client may do everything: write {NAME}={AUTHORIZER_CLASS}, or remove {key}"
                 )
-                raise _wrong(key, text, reason)
+                raise invalid_config(key, text, reason)
         return None
     if name != AUTHORIZER_CLASS:
-        raise _wrong(NAME, name, f"only Kafka's {AUTHORIZER_CLASS} is served")
+        raise invalid_config(NAME, name, f"only Kafka's {AUTHORIZER_CLASS} is served")
     users = [each for part in static.get(SUPER_USERS, "").split(";") if (each := part.strip())]
     for user in users:
         if ",User:" in user.replace(" ", "") or " User:" in user:
-            raise _wrong(SUPER_USERS, user, "semicolons separate principals: write User:admin;User:broker")
+            raise invalid_config(SUPER_USERS, user, "semicolons separate principals: write User:admin;User:broker")
         if ":" not in user[1:]:
-            raise _wrong(SUPER_USERS, user, "write TYPE:NAME, e.g. User:admin, separated by semicolons")
+            raise invalid_config(SUPER_USERS, user, "write TYPE:NAME, e.g. User:admin, separated by semicolons")
         if not user.startswith("User:") or user in ("User:", "User:*"):
-            raise _wrong(SUPER_USERS, user, "no client has this principal: write User:NAME for each super user")
+            raise invalid_config(SUPER_USERS, user, "no client has this principal: write User:NAME for each super user")
     allow_if_no_acl = static.get(ALLOW, "").strip().lower() == "true"
     if controller and not users and not allow_if_no_acl:
-        raise _wrong(SUPER_USERS, "", f"a controller needs super users, else no broker can register: {EXAMPLE}")
+        raise invalid_config(SUPER_USERS, "", f"a controller needs super users, else no broker can register: {EXAMPLE}")
     return AuthorizerSettings(frozenset(users), allow_if_no_acl)
 
 
@@ -68,14 +56,10 @@ def check_nodes(settings: AuthorizerSettings, protocols: Iterable[str]) -> None:
     """Raises BrokerError(INVALID_CONFIG) if nodes cannot authenticate and are no super users. `protocols`: security protocols between nodes."""
     if "PLAINTEXT" in protocols and str(ANONYMOUS) not in settings.super_users:
         users = ";".join((str(ANONYMOUS), *sorted(settings.super_users)))
-        raise _wrong(
+        raise invalid_config(
             SUPER_USERS,
             ";".join(sorted(settings.super_users)),
             "nodes connect to each other over PLAINTEXT, where they are User:ANONYMOUS and could not even register; set "
             f"security.inter.broker.protocol and the controller listener to a protocol with authentication and name the nodes in "
             f"super.users, or write {NAME}={AUTHORIZER_CLASS} and {SUPER_USERS}={users}",
         )
-
-
-def _wrong(key: str, value: str, reason: str) -> BrokerError:
-    return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {key}: {reason}")
