@@ -19,7 +19,7 @@ ClientKind = Literal["admin", "producer", "consumer"]
 CONFIG_BYTES_MAX = 1024 * 1024
 
 
-class WrongCall(Exception):
+class WrongCall(ValueError):
     """A command was called in a wrong way: an option, a file or a profile cannot be used. The exit code is 2."""
 
 

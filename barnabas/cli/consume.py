@@ -136,7 +136,7 @@ def consume(
         run = _Run(connection, _consumer(connection, settings), chosen, limits, shown)
     except WrongCall as error:
         return wrong_call("consume", str(error))
-    return worked("consume", connection, run.work(), about="" if group is None else f"group:{group}")
+    return worked("consume", connection, run.work(), check=True, about="" if group is None else f"group:{group}")
 
 
 def _consumer(connection: Connection, settings: dict[str, Any]) -> Consumer[Any, Any]:

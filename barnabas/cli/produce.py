@@ -145,7 +145,7 @@ def produce(
         return wrong_call("produce", str(error))
     logging.getLogger("barnabas.client").setLevel(logging.CRITICAL)  # this command reports failures itself
     run = _Run(producer, config, topic, form, files, whole=whole, transaction_size=transaction_size or 0)
-    return worked("produce", connection, run.work(), about=f"transactional-id:{transactional_id}")
+    return worked("produce", connection, run.work(), check=True, about=f"transactional-id:{transactional_id}")
 
 
 def _check_size(transaction_size: int, transactional_id: str | None) -> None:

@@ -43,11 +43,11 @@ def create(
     replace: Annotated[bool, Parameter(negative=(), help="Replace a profile of this name.")] = False,
 ) -> int:
     """Store a profile. The first one is used from then on."""
-    properties = key_values("profile create", set_)
-    if bootstrap_server is not None:
-        properties = {"bootstrap.servers": bootstrap_server, **properties}
 
     def work() -> None:
+        properties = key_values(set_)
+        if bootstrap_server is not None:
+            properties = {"bootstrap.servers": bootstrap_server, **properties}
         if not properties:
             raise WrongCall("give its brokers with -b HOST:PORT, or client properties with --set")
         check_profile_name(name)
