@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.extra_properties import Properties, extra_arguments
+from barnabas.cli.client_properties import Properties, WrongCall, extra_arguments
 from barnabas.cli.pipes import BlockOutput
 from barnabas.cli.read_range import Range, parse_range
 from barnabas.cli.record_format import Decode, Shown, as_json, as_lines, as_template, as_values, for_terminal

@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 from cyclopts import App, Parameter
 
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, marked, named, place, place_columns, shown
+from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Output, Report, marked, named, place, place_columns
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, each, raiser
 from barnabas.cli.streams import printable
 from barnabas.client.admin import Admin, GroupDescription, GroupListing, GroupMemberDescription
@@ -48,9 +48,7 @@ async def list_(
     type_: Annotated[
         tuple[str, ...], Parameter(name="--type", negative=(), help=f"Only these: {', '.join(TYPES)}.")
     ] = (),
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """List groups with their protocol and state."""
@@ -69,15 +67,7 @@ async def list_(
                 and (not types or (group.type.lower() or "classic") in types)
             ]
 
-        await shown(
-            read,
-            document=GROUPS.documents,
-            text=GROUPS.text,
-            json_=json_,
-            watch=watch,
-            every=every,
-            empty="no group matches" if states or types else "there are no groups",
-        )
+        await output.show(read, GROUPS, empty="no group matches" if states or types else "there are no groups")
 
 
 @app.command(
@@ -90,9 +80,7 @@ async def describe(
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All groups.")] = False,
     members: Annotated[bool, Parameter(negative=(), help="Show the members and their partitions.")] = False,
     state: Annotated[bool, Parameter(negative=(), help="Show one line for each group.")] = False,
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Show groups: their members, and for each partition the committed offset, the end offset and the lag."""
@@ -117,19 +105,12 @@ async def describe(
                 try:
                     reports.append(await _reported(admin, name))
                 except ResponseError as error:
-                    if watch and not all_:
+                    if output.watch and not all_:
                         raise
                     missing[name] = error
             return reports
 
-        await shown(
-            read,
-            document=DESCRIBED.documents,
-            text=text,
-            json_=json_,
-            watch=watch,
-            every=every,
-        )
+        await output.show(read, DESCRIBED, text)
         await each("group describe", missing, raiser(missing), connection, "group")
 
 

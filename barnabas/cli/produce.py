@@ -17,8 +17,7 @@ from typing import Annotated, Any, Final, Literal
 from cyclopts import Parameter
 
 from barnabas.cli.arguments import time_argument, unescaped
-from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.extra_properties import Properties, extra_arguments
+from barnabas.cli.client_properties import Properties, WrongCall, extra_arguments
 from barnabas.cli.input_progress import InputProgress
 from barnabas.cli.line_input import LineFormat, LineInput
 from barnabas.cli.pipes import BlockInput

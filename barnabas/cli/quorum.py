@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
-from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, known, print_json, shown
+from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Json, Output, Report, known, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.client.admin import QuorumDescription, QuorumReplicaDescription
 from barnabas.storage.checkpoints import encode_uuid
@@ -51,9 +51,7 @@ async def describe(*, json_: Json = False, connection: Connection = DEFAULT_CONN
     help_epilogue="Examples:\n\n- `barnabas quorum replication`\n- `barnabas quorum replication --watch --every 2`"
 )
 @client_command("quorum replication")
-async def replication(
-    *, json_: Json = False, watch: Watch = False, every: Every = 1.0, connection: Connection = DEFAULT_CONNECTION
-) -> None:
+async def replication(*, output: Output = DEFAULT_OUTPUT, connection: Connection = DEFAULT_CONNECTION) -> None:
     """Show each replica of the metadata log: its end, its lag, and when it was last seen by the leader."""
     async with connection.admin() as admin:
 
@@ -62,7 +60,7 @@ async def replication(
             leader = _leader(quorum)
             return [_Replica(each, leader) for each in quorum.replicas]
 
-        await shown(read, document=REPLICATION.documents, text=REPLICATION.text, json_=json_, watch=watch, every=every)
+        await output.show(read, REPLICATION)
 
 
 def _leader(quorum: QuorumDescription) -> QuorumReplicaDescription | None:

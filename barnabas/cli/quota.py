@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Annotated, Final
 
@@ -43,12 +44,42 @@ app = App(
     "- `barnabas quota set --default-client-id consumer_byte_rate=50MB/s`",
 )
 
-User = Annotated[str | None, Parameter(help="The user's name, such as alice; ANONYMOUS without authentication.")]
-ClientId = Annotated[str | None, Parameter(help="The client id.")]
-Ip = Annotated[str | None, Parameter(help="The address.")]
-DefaultUser = Annotated[bool, Parameter(negative=(), help="The default of users without a quota.")]
-DefaultClientId = Annotated[bool, Parameter(negative=(), help="The default of client ids without a quota.")]
-DefaultIp = Annotated[bool, Parameter(negative=(), help="The default of addresses without a quota.")]
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Entity:
+    """The options that name what has a quota."""
+
+    user: Annotated[str | None, Parameter(help="The user's name, such as alice; ANONYMOUS without authentication.")] = (
+        None
+    )
+    client_id: Annotated[str | None, Parameter(help="The client id.")] = None
+    ip: Annotated[str | None, Parameter(help="The address.")] = None
+    default_user: Annotated[bool, Parameter(negative=(), help="The default of users without a quota.")] = False
+    default_client_id: Annotated[bool, Parameter(negative=(), help="The default of client ids without a quota.")] = (
+        False
+    )
+    default_ip: Annotated[bool, Parameter(negative=(), help="The default of addresses without a quota.")] = False
+
+    def named(self) -> dict[QuotaEntityType, str | None]:
+        """The name by type; None is the default. Raises WrongCall: options exclude each other."""
+        found: dict[QuotaEntityType, str | None] = {}
+        options: Sequence[tuple[QuotaEntityType, str | None, bool]] = (
+            ("user", self.user, self.default_user),
+            ("client-id", self.client_id, self.default_client_id),
+            ("ip", self.ip, self.default_ip),
+        )
+        for kind, name, default in options:
+            if name is not None and default:
+                raise WrongCall(f"--{kind} and --default-{kind} exclude each other")
+            if name is not None or default:
+                found[kind] = name
+        if "ip" in found and len(found) > 1:
+            raise WrongCall("an address has quotas of its own, without user and client id")
+        return found
+
+
+NO_ENTITY: Final = Entity()
 DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only check the changes.")]
 
 
@@ -59,17 +90,12 @@ DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only che
 @client_command("quota list")
 async def list_(
     *,
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client_id: DefaultClientId = False,
-    default_ip: DefaultIp = False,
+    of: Entity = NO_ENTITY,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Show quotas: all, or those of a user, a client id or an address, also where it is combined with others."""
-    entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
+    entity = of.named()
     wanted: dict[QuotaEntityType, str | EllipsisType | None] = {**entity}
     async with connection.admin() as admin:
         found = await admin.describe_client_quotas(wanted)
@@ -96,21 +122,16 @@ async def set_(
             "controller_mutation_rate (partitions a second), connection_creation_rate (of an address)."
         ),
     ],
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client_id: DefaultClientId = False,
-    default_ip: DefaultIp = False,
+    of: Entity = NO_ENTITY,
     dry_run: DryRun = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Set quotas of one user, client id, both, or address. Quotas that are not named stay as they are."""
-    entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
+    entity = of.named()
     values = {key: quota_value(key, text) for key, text in key_values(quotas).items()}
-    if user is not None and user.startswith("User:"):
-        raise WrongCall(f"--user {user} is a principal: write the name alone, --user {user[5:]}")
+    if of.user is not None and of.user.startswith("User:"):
+        raise WrongCall(f"--user {of.user} is a principal: write the name alone, --user {of.user[5:]}")
     if not entity or not values:
         raise WrongCall("name an entity, such as --user alice, and a quota, such as producer_byte_rate=10MB/s")
     async with connection.admin() as admin:
@@ -127,18 +148,13 @@ async def set_(
 async def remove_(
     *quotas: Annotated[str, Parameter(help="Names of quotas, such as producer_byte_rate.")],
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All quotas of the entity.")] = False,
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client_id: DefaultClientId = False,
-    default_ip: DefaultIp = False,
+    of: Entity = NO_ENTITY,
     dry_run: DryRun = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Remove quotas of one user, client id, both, or address."""
-    entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
+    entity = of.named()
     if not entity or bool(quotas) == all_:
         raise WrongCall("name an entity, such as --user alice, and its quotas or --all")
     async with connection.admin() as admin:
@@ -170,31 +186,6 @@ def quota_value(key: str, text: str) -> float:
         raise WrongCall(f"{text!r} is not a value for {key}, such as {example}")
     value = float(found[1]) * UNITS[unit]
     return float(int(value)) if key in BYTE_RATES else value
-
-
-def _entity(
-    user: str | None,
-    client_id: str | None,
-    ip: str | None,
-    default_user: bool,
-    default_client_id: bool,
-    default_ip: bool,
-) -> dict[QuotaEntityType, str | None]:
-    """The entity that the options name. Raises WrongCall."""
-    found: dict[QuotaEntityType, str | None] = {}
-    named: Sequence[tuple[QuotaEntityType, str | None, bool]] = (
-        ("user", user, default_user),
-        ("client-id", client_id, default_client_id),
-        ("ip", ip, default_ip),
-    )
-    for kind, name, default in named:
-        if name is not None and default:
-            raise WrongCall(f"--{kind} and --default-{kind} exclude each other")
-        if name is not None or default:
-            found[kind] = name
-    if "ip" in found and len(found) > 1:
-        raise WrongCall("an address has quotas of its own, without user and client id")
-    return found
 
 
 def _called(entity: Mapping[QuotaEntityType, str | None]) -> str:

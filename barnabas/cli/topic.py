@@ -15,15 +15,13 @@ from cyclopts import App, Parameter
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.key_values import key_values
 from barnabas.cli.render import (
+    DEFAULT_OUTPUT,
     Cell,
-    Every,
-    Json,
+    Output,
     Report,
-    Watch,
     as_size,
     known,
     printed_uuid,
-    shown,
 )
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, each
 from barnabas.cli.streams import printable
@@ -143,9 +141,7 @@ async def list_(
     long: Annotated[
         bool, Parameter(name=["--long", "-l"], negative=(), help="Show partitions, leaders, records and size.")
     ] = False,
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """List topics."""
@@ -157,8 +153,8 @@ async def list_(
             return sorted(set(chosen) & set(there))
 
         empty = "no topic matches" if topics else "there are no topics"
-        table = LONG if long or (watch and not json_) else TOPICS
-        if not (long or json_ or watch):
+        table = LONG if long or (output.watch and not output.json_) else TOPICS
+        if not (long or output.json_ or output.watch):
             found = await names()
             print("\n".join(found)) if found else print(empty, file=sys.stderr)
             return
@@ -168,7 +164,7 @@ async def list_(
             reports = [TopicReport(each) for each in infos]
             return await _measured(admin, reports) if table is LONG else reports
 
-        await shown(read, document=table.documents, text=LONG.text, json_=json_, watch=watch, every=every, empty=empty)
+        await output.show(read, table, empty=empty)
 
 
 @app.command(
@@ -185,9 +181,7 @@ async def describe(
     under_min_isr: UnderMinIsr = False,
     at_min_isr: AtMinIsr = False,
     if_exists: IfExists = False,
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Show topics: partitions with leaders, replicas and offsets, and the configs set on the topic."""
@@ -210,23 +204,16 @@ async def describe(
             missing.clear()
             names = await _named(admin, topics, regex, internal, if_exists)
             found = await admin.describe_topics(names, refused=missing)
-            if watch and topics and missing:
+            if output.watch and topics and missing:
                 raise next(iter(missing.values()))
             reports = await _measured(admin, await _configured(admin, found.values()))
             if chosen:
                 reports = [left for each in reports if (left := each.only(chosen)).info.partitions]
-                if not reports and not watch:
+                if not reports and not output.watch:
                     print(f"no partition is {' or '.join(chosen)}", file=sys.stderr)
             return reports
 
-        await shown(
-            read,
-            document=DESCRIBED.documents,
-            text=lambda reports: "\n".join(map(_text, reports)),
-            json_=json_,
-            watch=watch,
-            every=every,
-        )
+        await output.show(read, DESCRIBED, lambda reports: "\n".join(map(_text, reports)))
         await each("topic describe", missing, refused, connection, "topic")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from cyclopts import App, Parameter
 
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, duration, moment, named, place, shown
+from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Output, Report, duration, moment, named, place
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, raiser
 from barnabas.cli.session import each as each_of
 from barnabas.cli.streams import printable
@@ -61,9 +61,7 @@ async def list_(
     longer_than: Annotated[
         str | None, Parameter(help="Only open transactions that are open for longer: 30s, 15m, 2h, PT1H.")
     ] = None,
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """List transactional ids with their producer id, state, and the duration of open transactions."""
@@ -83,15 +81,8 @@ async def list_(
                 found = [each for each in found if (each.open_ms or 0) > duration_ms]
             return found
 
-        await shown(
-            read,
-            document=LISTED.documents,
-            text=LISTED.text,
-            json_=json_,
-            watch=watch,
-            every=every,
-            empty="no transaction matches" if state or longer_than else "there are no transactions",
-        )
+        empty = "no transaction matches" if state or longer_than else "there are no transactions"
+        await output.show(read, LISTED, empty=empty)
 
 
 @app.command(
@@ -100,9 +91,7 @@ async def list_(
 @client_command("txn describe")
 async def describe(
     *transactional_ids: Annotated[str, Parameter(required=True, help="The producers' transactional.id, one or more.")],
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Show transactional ids: epoch, timeout, start, and the partitions of the open transaction."""
@@ -116,18 +105,11 @@ async def describe(
                     found.append(await _described(admin, name))
                 except ResponseError as error:
                     missing[name] = type(error)(f"{name}: {error.message}", code=error.code)
-                    if watch:
+                    if output.watch:
                         raise missing[name] from error
             return found
 
-        await shown(
-            read,
-            document=DESCRIBED.documents,
-            text=lambda found: "\n".join(map(_text, found)),
-            json_=json_,
-            watch=watch,
-            every=every,
-        )
+        await output.show(read, DESCRIBED, lambda found: "\n".join(map(_text, found)))
         await each_of("txn describe", missing, raiser(missing), connection, "transactional-id")
 
 
