@@ -14,9 +14,10 @@ from barnabas.broker.api.access import OPERATIONS
 from barnabas.broker.authorization.authorizer import Authorizer, Ruling, SilentAudit, java_address
 from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.image.image import AclImage, MetadataImage, difference
-from barnabas.cli.confirmation import Yes, confirmed
+from barnabas.cli.client_properties import WrongCall
+from barnabas.cli.confirmation import Yes, confirm
 from barnabas.cli.render import Cell, Json, Report, print_json
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.cli.streams import printable
 from barnabas.client.admin import (
     AclBinding,
@@ -59,7 +60,8 @@ Deny = Annotated[bool, Parameter(negative=(), help="Deny instead of allow.")]
     help_epilogue="Examples:\n\n- `barnabas acl list`\n- `barnabas acl list --resource topic:orders --match --json`\n"
     "- `barnabas acl list --principal User:alice`",
 )
-def list_(
+@client_command("acl list")
+async def list_(
     *,
     resource: Annotated[str | None, Parameter(help="Only of TYPE:NAME, or of a type.")] = None,
     match: Annotated[
@@ -68,21 +70,13 @@ def list_(
     principal: Annotated[str | None, Parameter(help="Only of this principal.")] = None,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """List ACLs."""
-    command = "acl list"
-    try:
-        kind, name = (AclResourceType.ANY, None) if resource is None else _resource(resource, partial=True)
-    except ValueError as error:
-        return wrong_call(command, str(error))
+    kind, name = (AclResourceType.ANY, None) if resource is None else _resource(resource, partial=True)
     pattern = PatternType.MATCH if match else PatternType.ANY
     wanted = AclBindingFilter(kind, name, principal, pattern_type=pattern)
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            ACLS.show(await admin.describe_acls(wanted), json_)
-
-    return worked(command, connection, work())
+    async with connection.admin() as admin:
+        ACLS.show(await admin.describe_acls(wanted), json_)
 
 
 @app.command(
@@ -90,7 +84,8 @@ def list_(
     "- `barnabas acl add User:bob read group:billing- --prefixed`\n"
     "- `barnabas acl add 'User:*' all topic:secret --deny --host 10.0.0.7`"
 )
-def add(
+@client_command("acl add")
+async def add(
     principal: Who,
     operations: What,
     *resources: Where,
@@ -99,21 +94,13 @@ def add(
     host: Host = "*",
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Add ACLs: one for each operation and resource. One that exists stays as it is."""
-    command = "acl add"
-    try:
-        acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=_compared_host(host))
-        _check_effect(acls)
-    except ValueError as error:
-        return wrong_call(command, str(error))
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            await admin.create_acls(acls)
-        ACLS.show(acls, json_)
-
-    return worked(command, connection, work())
+    acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=_compared_host(host))
+    _check_effect(acls)
+    async with connection.admin() as admin:
+        await admin.create_acls(acls)
+    ACLS.show(acls, json_)
 
 
 @app.command(
@@ -121,7 +108,8 @@ def add(
     help_epilogue="Examples:\n\n- `barnabas acl remove User:alice write topic:orders`\n"
     "- `barnabas acl remove User:bob read group:billing- --prefixed --yes`",
 )
-def remove_acls(
+@client_command("acl remove")
+async def remove_acls(
     principal: Who,
     operations: What,
     *resources: Where,
@@ -131,44 +119,35 @@ def remove_acls(
     yes: Yes = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Remove ACLs, named as `acl add` names them. Prints those that were removed."""
-    command = "acl remove"
-    try:
-        acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=host)
-    except ValueError as error:
-        return wrong_call(command, str(error))
-    if not yes and not confirmed(f"remove {len(acls)} ACLs of {principal}?"):
-        return wrong_call(command, "nothing was changed: confirm with y, or give --yes")
-    removed: list[AclBinding] = []
-
-    async def work() -> None:
-        filters = [
-            AclBindingFilter(
-                each.resource_type,
-                each.resource_name,
-                each.principal,
-                each.operation,
-                each.permission,
-                each.pattern_type,
-                each.host,
-            )
-            for each in acls
-        ]
-        async with connection.admin() as admin:
-            removed.extend(await admin.delete_acls(filters))
-        if removed:
-            ACLS.show(removed, json_)
-
-    code = worked(command, connection, work())
-    return wrong_call(command, "nothing to remove: there is no such ACL") if code == 0 and not removed else code
+    acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=host)
+    confirm(yes, f"remove {len(acls)} ACLs of {principal}?")
+    filters = [
+        AclBindingFilter(
+            each.resource_type,
+            each.resource_name,
+            each.principal,
+            each.operation,
+            each.permission,
+            each.pattern_type,
+            each.host,
+        )
+        for each in acls
+    ]
+    async with connection.admin() as admin:
+        removed = await admin.delete_acls(filters)
+    if not removed:
+        raise WrongCall("nothing to remove: there is no such ACL")
+    ACLS.show(removed, json_)
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas acl explain User:alice read topic:orders`\n"
     "- `barnabas acl explain User:alice write topic:orders --host 10.0.0.7 --super-user User:admin --json`"
 )
-def explain(
+@client_command("acl explain")
+async def explain(
     principal: Who,
     operation: Annotated[str, Parameter(help="One operation, such as read.")],
     resource: Where,
@@ -183,32 +162,24 @@ def explain(
     ] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Say whether a client may do something, and which ACL decides. Works with any Kafka: it applies Kafka's rules to its ACLs."""
-    command = "acl explain"
-    try:
-        asked, *others = _acls(principal, operation, [resource], prefixed=False, deny=False, host=host)
-        if others or asked.operation == AclOperation.ALL:
-            raise ValueError(f"{operation!r} is not one operation: name one, such as read")
-    except ValueError as error:
-        return wrong_call(command, str(error))
+    asked, *others = _acls(principal, operation, [resource], prefixed=False, deny=False, host=host)
+    if others or asked.operation == AclOperation.ALL:
+        raise WrongCall(f"{operation!r} is not one operation: name one, such as read")
     settings = AuthorizerSettings(frozenset(super_user or ()), allow_if_no_acl)
-
-    async def work() -> None:
-        wanted = AclBindingFilter(asked.resource_type, asked.resource_name, pattern_type=PatternType.MATCH)
-        async with connection.admin() as admin:
-            acls = await admin.describe_acls(wanted)
-        ruling = _ruling(acls, asked, settings)
-        if not settings.super_users:
-            print("super users are not known: brokers do not tell them; name them with --super-user", file=sys.stderr)
-        if json_:
-            print_json(_explained(asked, ruling, settings))
-            return
-        verb = "may" if ruling.allowed else "may not"
-        print(f"{principal} {verb} {_word(asked.operation)} {_place(asked)} from {host}")
-        print(printable(f"rule: {_reason(ruling)}"))
-
-    return worked(command, connection, work())
+    wanted = AclBindingFilter(asked.resource_type, asked.resource_name, pattern_type=PatternType.MATCH)
+    async with connection.admin() as admin:
+        acls = await admin.describe_acls(wanted)
+    ruling = _ruling(acls, asked, settings)
+    if not settings.super_users:
+        print("super users are not known: brokers do not tell them; name them with --super-user", file=sys.stderr)
+    if json_:
+        print_json(_explained(asked, ruling, settings))
+        return
+    verb = "may" if ruling.allowed else "may not"
+    print(f"{principal} {verb} {_word(asked.operation)} {_place(asked)} from {host}")
+    print(printable(f"rule: {_reason(ruling)}"))
 
 
 def _ruling(acls: Sequence[AclBinding], asked: AclBinding, settings: AuthorizerSettings) -> Ruling:
@@ -278,17 +249,17 @@ def _explained(asked: AclBinding, ruling: Ruling, settings: AuthorizerSettings) 
 def _acls(
     principal: str, operations: str, resources: Sequence[str], *, prefixed: bool, deny: bool, host: str
 ) -> list[AclBinding]:
-    """The ACLs that the arguments name. Raises ValueError."""
+    """The ACLs that the arguments name. Raises WrongCall."""
     if ":" not in principal[1:] or principal.endswith(":"):
-        raise ValueError(f"{principal!r} is no principal: write TYPE:NAME, such as User:alice")
+        raise WrongCall(f"{principal!r} is no principal: write TYPE:NAME, such as User:alice")
     if not resources:
-        raise ValueError("name a resource, such as topic:orders")
+        raise WrongCall("name a resource, such as topic:orders")
     if not host:
-        raise ValueError("an empty text is no host: write an address, or * for all")
+        raise WrongCall("an empty text is no host: write an address, or * for all")
     names = [each.strip().lower().replace("_", "-") for each in operations.split(",")]
     unknown = [each for each in names if each not in _OPERATIONS]
     if unknown:
-        raise ValueError(f"unknown operation {unknown[0]!r}; the operations are {', '.join(_OPERATIONS)}")
+        raise WrongCall(f"unknown operation {unknown[0]!r}; the operations are {', '.join(_OPERATIONS)}")
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     found = []
     for resource in resources:
@@ -300,31 +271,31 @@ def _acls(
 
 
 def _check_effect(acls: Sequence[AclBinding]) -> None:
-    """Raises ValueError if an ACL could match nothing, although it looks as if it did."""
+    """Raises WrongCall if an ACL could match nothing, although it looks as if it did."""
     principal = acls[0].principal
     kind, _, name = principal.partition(":")
     if kind != "User" and kind.lower() == "user":
-        raise ValueError(f"{principal!r} is no client: principals are compared as texts; write User:{name}")
+        raise WrongCall(f"{principal!r} is no client: principals are compared as texts; write User:{name}")
     for acl in acls:
         what, named = _word(acl.resource_type), acl.resource_name
         known = OPERATIONS[acl.resource_type]
         if not any(each.operation in (AclOperation.ALL, *known) for each in acls if _same_place(each, acl)):
             possible = ", ".join(map(_word, known))
-            raise ValueError(f"{what} has no operation {_word(acl.operation)}; it has {possible}")
+            raise WrongCall(f"{what} has no operation {_word(acl.operation)}; it has {possible}")
         if not any(
             each.operation in (AclOperation.ALL, *OPERATIONS[each.resource_type])
             for each in acls
             if each.operation == acl.operation
         ):
-            raise ValueError(f"none of the resources has an operation {_word(acl.operation)}")
+            raise WrongCall(f"none of the resources has an operation {_word(acl.operation)}")
         literal = acl.pattern_type == PatternType.LITERAL
         if named.endswith("*") and not (literal and named == "*"):
             form = f"{what}:{named[:-1]} --prefixed" if named != "*" else f"{what}:* without --prefixed"
-            raise ValueError(f"{what}:{named}: * is a wildcard only as the whole name; write {form}")
+            raise WrongCall(f"{what}:{named}: * is a wildcard only as the whole name; write {form}")
         if acl.resource_type == AclResourceType.TOPIC and named != "*" and not _LEGAL_TOPIC.fullmatch(named):
-            raise ValueError(f"{named!r} is no name of a topic: letters, digits, '.', '_' and '-' are possible")
+            raise WrongCall(f"{named!r} is no name of a topic: letters, digits, '.', '_' and '-' are possible")
         if acl.resource_type == AclResourceType.USER and literal and named != "*" and ":" not in named:
-            raise ValueError(f"user:{named} is no principal: write user:User:{named}")
+            raise WrongCall(f"user:{named} is no principal: write user:User:{named}")
 
 
 def _same_place(one: AclBinding, other: AclBinding) -> bool:
@@ -332,32 +303,32 @@ def _same_place(one: AclBinding, other: AclBinding) -> bool:
 
 
 def _compared_host(host: str) -> str:
-    """A host as brokers compare it with a client's address: as a text. Raises ValueError for one that no client can have."""
+    """A host as brokers compare it with a client's address: as a text. Raises WrongCall for one that no client can have."""
     if host in ("*", ""):
         return host
     try:
         ip_address(host.partition("%")[0])
     except ValueError:
-        raise ValueError(
+        raise WrongCall(
             f"{host!r} is no address, and names and ranges match no client: write an IPv4 or IPv6 address, or * for all"
         ) from None
     return java_address(host)
 
 
 def _resource(text: str, *, partial: bool = False) -> tuple[AclResourceType, str | None]:
-    """Reads TYPE:NAME; with `partial` the name may be missing. Raises ValueError."""
+    """Reads TYPE:NAME; with `partial` the name may be missing. Raises WrongCall."""
     word, colon, name = text.partition(":")
     kind = _TYPES.get(word.lower().replace("_", "-"))
     if kind is None:
-        raise ValueError(
+        raise WrongCall(
             f"{text!r} is no resource: write TYPE:NAME, such as topic:orders; the types are {', '.join(_TYPES)}"
         )
     if kind == AclResourceType.CLUSTER:
         if name not in ("", CLUSTER_NAME):
-            raise ValueError(f"the only cluster is {CLUSTER_NAME}: write cluster")
+            raise WrongCall(f"the only cluster is {CLUSTER_NAME}: write cluster")
         return kind, CLUSTER_NAME
     if not name and not (partial and not colon):
-        raise ValueError(f"{text!r} names no {word}: write {word}:NAME")
+        raise WrongCall(f"{text!r} names no {word}: write {word}:NAME")
     return kind, name or None
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.confirmation import Yes, confirmed
+from barnabas.cli.confirmation import Yes, confirm
 from barnabas.cli.render import Cell, Json, Report
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.client.admin import BrokerDescription
 from barnabas.client.errors import IllegalState
 
@@ -18,46 +18,36 @@ app = App(name="broker", help_epilogue="Examples:\n\n- `barnabas broker list`\n-
 @app.command(
     name=["list", "ls"], help_epilogue="Examples:\n\n- `barnabas broker list`\n- `barnabas broker list --json`"
 )
-def list_(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> int:
+@client_command("broker list")
+async def list_(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> None:
     """List the registered brokers, with those that do not serve."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            brokers = await admin.list_brokers()
-        BROKERS.show(brokers, json_)
-
-    return worked("broker list", connection, work())
+    async with connection.admin() as admin:
+        brokers = await admin.list_brokers()
+    BROKERS.show(brokers, json_)
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas broker unregister 3`\n- `barnabas broker unregister 3 --yes`")
-def unregister(
+@client_command("broker unregister")
+async def unregister(
     node_id: Annotated[int, Parameter(help="Node id of a broker that is down for good.")],
     *,
     yes: Yes = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Remove the registration of a broker that is down for good. First move its replicas to other brokers."""
-    refused = False
-
-    async def work() -> None:
-        nonlocal refused
-        async with connection.admin() as admin:
-            known = {each.node_id: each for each in await admin.list_brokers()}
-            if node_id in known and not known[node_id].is_fenced:
-                raise IllegalState(f"broker {node_id} serves now and would register again: stop it first")
-            topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
-            held = sum(node_id in partition.replicas for topic in topics.values() for partition in topic.partitions)
-            if held:
-                raise IllegalState(
-                    f"broker {node_id} holds replicas of {held} partitions: move them first, with `partition reassign`"
-                )
-            refused = not yes and not confirmed(f"remove the registration of broker {node_id}?")
-            if not refused:
-                await admin.unregister_broker(node_id)
-                print(f"broker {node_id} is no longer registered")
-
-    code = worked("broker unregister", connection, work())
-    return wrong_call("broker unregister", "nothing was changed: confirm with y, or give --yes") if refused else code
+    async with connection.admin() as admin:
+        known = {each.node_id: each for each in await admin.list_brokers()}
+        if node_id in known and not known[node_id].is_fenced:
+            raise IllegalState(f"broker {node_id} serves now and would register again: stop it first")
+        topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
+        held = sum(node_id in partition.replicas for topic in topics.values() for partition in topic.partitions)
+        if held:
+            raise IllegalState(
+                f"broker {node_id} holds replicas of {held} partitions: move them first, with `partition reassign`"
+            )
+        confirm(yes, f"remove the registration of broker {node_id}?")
+        await admin.unregister_broker(node_id)
+        print(f"broker {node_id} is no longer registered")
 
 
 BROKERS = Report[BrokerDescription](

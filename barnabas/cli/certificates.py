@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from barnabas.cli.session import wrong_call
+from barnabas.cli.client_properties import WrongCall
+from barnabas.cli.session import local_command
 from barnabas.errors import BarnabasError
 from barnabas.runtime.certificate_authority import Authority
 
@@ -17,6 +17,7 @@ NAME_CHARS_MAX: Final = 64  # of a common name (X.520)
 _IN_NAMES: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
+@local_command("certificates")
 def certificates(
     directory: Annotated[Path, Parameter(help="Created if missing; an existing CA is reused.")],
     /,
@@ -26,41 +27,33 @@ def certificates(
             help="NAME=HOST,HOST for a node, with every name or address that its clients use; NAME for a client."
         ),
     ],
-) -> int:
+) -> None:
     """Make a certificate authority and certificates in PEM, for tests and clusters of your own.
 
     Prints the files. Existing certificates are kept unless a host is missing or they expire within 30 days.
     """
     if not names or len(names) > NAMES_MAX:
-        return wrong_call("certificates", f"name 1 to {NAMES_MAX} certificates, e.g. broker-1=broker-1,localhost")
+        raise WrongCall(f"name 1 to {NAMES_MAX} certificates, e.g. broker-1=broker-1,localhost")
     wanted = []
     for each in names:
         name, equals, hosts = each.partition("=")
         found = tuple(host.strip() for host in hosts.split(",") if host.strip())
         if not name or len(name) > NAME_CHARS_MAX or not _IN_NAMES.issuperset(name) or name.startswith("."):
-            return wrong_call(
-                "certificates", f"{each!r}: a name has 1 to {NAME_CHARS_MAX} letters, digits, '-', '_', '.'"
-            )
+            raise WrongCall(f"{each!r}: a name has 1 to {NAME_CHARS_MAX} letters, digits, '-', '_', '.'")
         if name == "ca":
-            return wrong_call("certificates", "'ca' is the name of the authority: choose another")
+            raise WrongCall("'ca' is the name of the authority: choose another")
         if (equals and not found) or not all(map(_is_host, found)):
-            return wrong_call("certificates", f"{each!r}: write NAME=HOST,HOST with host names or IP addresses")
+            raise WrongCall(f"{each!r}: write NAME=HOST,HOST with host names or IP addresses")
         wanted.append((name, found))
     try:
         authority = Authority(directory)
-        print(authority.file)
-        for name, hosts_of in wanted:
-            print(authority.issue(name, hosts_of))
-    except BarnabasError as error:
-        print(f"barnabas certificates: {error}", file=sys.stderr)
-        return 1
+        files = [authority.file, *(authority.issue(name, hosts_of) for name, hosts_of in wanted)]
     except OSError as error:
-        print(
-            f"barnabas certificates: cannot write into {directory}: {error.strerror or error}; name a directory that you can write to",
-            file=sys.stderr,
-        )
-        return 1
-    return 0
+        raise BarnabasError(
+            f"cannot write into {directory}: {error.strerror or error}; name a directory that you can write to"
+        ) from None
+    for file in files:
+        print(file)
 
 
 def _is_host(text: str) -> bool:

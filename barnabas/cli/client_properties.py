@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from cyclopts import Parameter
 
 from barnabas.broker.config.properties import parse_properties
 from barnabas.client.errors import IllegalState
@@ -17,9 +19,13 @@ from barnabas.errors import BrokerError
 ClientKind = Literal["admin", "producer", "consumer"]
 
 CONFIG_BYTES_MAX = 1024 * 1024
+Properties = Annotated[
+    tuple[str, ...],
+    Parameter(name=["--property", "-X"], negative=(), help="key=value, a client property of Kafka; may be repeated."),
+]
 
 
-class WrongCall(Exception):
+class WrongCall(ValueError):
     """A command was called in a wrong way: an option, a file or a profile cannot be used. The exit code is 2."""
 
 
@@ -207,10 +213,7 @@ class ClientProperties:
         elif name in _WITHOUT_EFFECT or name.startswith(_PREFIXES_WITHOUT_EFFECT):
             self.without_effect.append(f"{self.place}: {name} has no effect")
         else:
-            from difflib import get_close_matches  # here, because its import takes longer than a small command
-
-            near = get_close_matches(name, [*CLIENT_PROPERTIES, "security.protocol"], 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = _hint(name, [*CLIENT_PROPERTIES, "security.protocol"])
             self.without_effect.append(f"{self.place}: unknown property {name!r} has no effect{hint}")
 
     def _take_security(self, name: str, value: str) -> None:
@@ -263,3 +266,30 @@ def read_client_properties(path: Path) -> ClientProperties:
     except UnicodeDecodeError:
         raise WrongCall(f"cannot read {path}: it is not a text in UTF-8") from None
     return ClientProperties(parse_properties(text), str(path))
+
+
+def extra_arguments(kind: ClientKind, assignments: tuple[str, ...]) -> dict[str, Any]:
+    """The properties as keyword arguments of a client.
+
+    Raises WrongCall: one is not key=value, has an invalid value, or is not known to this kind of client.
+    """
+    pairs: dict[str, str] = {}
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
+        if not separator:
+            raise WrongCall(f"-X {assignment!r} is not key=value")
+        known = CLIENT_PROPERTIES.get(name)
+        if not name.startswith(_SECURITY) and (known is None or kind not in known.kinds):
+            hint = _hint(name, [each for each, entry in CLIENT_PROPERTIES.items() if kind in entry.kinds])
+            raise WrongCall(f"-X {name}: no property of a {kind} here{hint}")
+        pairs[name] = value
+    properties = ClientProperties(pairs, "-X")
+    return {**properties.arguments(kind), **security_arguments([properties])}
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    """The end of a sentence about an unknown property, with the known one that is most like it."""
+    from difflib import get_close_matches  # here, because its import takes longer than a small command
+
+    near = get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""

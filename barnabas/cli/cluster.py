@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from barnabas.cli.cluster_health import health
 from barnabas.cli.render import Json, print_json
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, worked
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, client_command
 from barnabas.client.admin import Admin
 from barnabas.protocol.metadata_versions import metadata_version_name
 
@@ -30,28 +30,25 @@ app.command(
 
 
 @app.default
-def cluster(
+@client_command("cluster")
+async def cluster(
     *,
     brokers: Annotated[int, Parameter(help="Fail unless at least this many brokers serve.")] = 1,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Show the cluster: its id, the brokers that serve, its features. Exits with 1 if no broker answers."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            document = await _document(admin)
-        if json_:
-            print_json(document)
-        else:
-            print(_text(document))
-        serving = len(document["brokers"])
-        if serving < brokers:
-            sys.stdout.flush()
-            print(f"barnabas cluster: {serving} brokers serve, {brokers} are wanted", file=sys.stderr)
-            raise Ended(1)
-
-    return worked("cluster", connection, work())
+    async with connection.admin() as admin:
+        document = await _document(admin)
+    if json_:
+        print_json(document)
+    else:
+        print(_text(document))
+    serving = len(document["brokers"])
+    if serving < brokers:
+        sys.stdout.flush()
+        print(f"barnabas cluster: {serving} brokers serve, {brokers} are wanted", file=sys.stderr)
+        raise Ended(1)
 
 
 async def _document(admin: Admin) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class _Probe:
         try:
             if self._admin is None:
                 await self._connection.check()
-                self._admin = self._connection.admin()
+                self._admin = self._connection.new_admin()
                 await self._admin.start()
             return await _asked(self._admin)
         except KafkaError as error:

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.key_values import Settings, key_values
 from barnabas.cli.render import Cell, Json, Report, print_json
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.cli.streams import printable
 from barnabas.client.admin import CONFIG_SOURCES, Admin, ConfigEntry, ConfigResource
 from barnabas.client.admin.configs import ResourceType
@@ -47,7 +48,8 @@ AnyKey = Annotated[bool, Parameter(negative=(), help="Also keys that the broker 
     help_epilogue="Examples:\n\n- `barnabas config describe topic orders --all`\n"
     "- `barnabas config describe broker 1 --key log.retention.ms --key num.io.threads --json`"
 )
-def describe(
+@client_command("config describe", about="{type_}:{name}")
+async def describe(
     type_: Type,
     name: Name,
     *,
@@ -56,38 +58,32 @@ def describe(
     documentation: Annotated[bool, Parameter(negative=(), help="Also what each config means.")] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Show configs with their sources, and the values that hold if the present ones are deleted (synonyms)."""
     resource = _resource(type_, name)
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            found = await admin.describe_config_resources([resource], synonyms=True, documentation=documentation)
-            entries = found.get(resource, {})
-            if key:
-                _refuse_unknown(resource, await _known(admin, resource, entries), key)
-        shown = sorted(
-            entry
-            for entry in entries.values()
-            if (entry.name in key if key else all_ or entry.source != DEFAULT_CONFIG)
-        )
-        if json_:
-            table = Report(*_ENTRY, _SYNONYMS, *([_DOCUMENTATION] if documentation else []))
-            configs = table.documents(shown)
-            print_json({"resource_type": type_, "resource_name": resource.name, "configs": configs})
-        elif not shown:
-            print(f"{_called(resource)} has only defaults; --all shows them")
-        else:
-            head, *lines = Report(*_ENTRY).text(shown).splitlines()
-            print(head)
-            for line, entry in zip(lines, shown, strict=True):
-                print(line)
-                if others := _others(entry):
-                    print(printable(f"  else {others}"))
-                if documentation:
-                    print(printable(f"  {entry.documentation or 'no documentation'}", "\n"))
-
-    return worked("config describe", connection, work(), about=f"{type_}:{name}")
+    async with connection.admin() as admin:
+        found = await admin.describe_config_resources([resource], synonyms=True, documentation=documentation)
+        entries = found.get(resource, {})
+        if key:
+            _refuse_unknown(resource, await _known(admin, resource, entries), key)
+    shown = sorted(
+        entry for entry in entries.values() if (entry.name in key if key else all_ or entry.source != DEFAULT_CONFIG)
+    )
+    if json_:
+        table = Report(*_ENTRY, _SYNONYMS, *([_DOCUMENTATION] if documentation else []))
+        configs = table.documents(shown)
+        print_json({"resource_type": type_, "resource_name": resource.name, "configs": configs})
+    elif not shown:
+        print(f"{_called(resource)} has only defaults; --all shows them")
+    else:
+        head, *lines = Report(*_ENTRY).text(shown).splitlines()
+        print(head)
+        for line, entry in zip(lines, shown, strict=True):
+            print(line)
+            if others := _others(entry):
+                print(printable(f"  else {others}"))
+            if documentation:
+                print(printable(f"  {entry.documentation or 'no documentation'}", "\n"))
 
 
 @app.command(
@@ -96,7 +92,8 @@ def describe(
     "- `barnabas config alter broker default log.retention.ms=3600000`\n"
     "- `barnabas config alter group kitchen consumer.session.timeout.ms=50000`"
 )
-def alter(
+@client_command("config alter", about="{type_}:{name}")
+async def alter(
     type_: Type,
     name: Name,
     *settings: Annotated[str, Parameter(help="key=value; all after the first = is the value, commas included.")],
@@ -108,36 +105,36 @@ def alter(
     dry_run: DryRun = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Change configs: all of the changes or none. Configs that are not named stay as they are.
 
     --append and --subtract add values to lists and remove them.
     """
-    command = "config alter"
     try:
         of_file = {} if file is None else _properties(file)
     except (OSError, ValueError) as error:
-        return wrong_call(command, f"cannot read {file}: {error}")
+        raise WrongCall(f"cannot read {file}: {error}") from None
     wanted: list[tuple[str, str, str | None]] = [
-        *((key, "set", value) for key, value in (*of_file.items(), *key_values(command, settings).items())),
+        *((key, "set", value) for key, value in (*of_file.items(), *key_values(settings).items())),
         *((key, "delete", None) for key in delete),
-        *((key, "append", value) for key, value in key_values(command, append).items()),
-        *((key, "subtract", value) for key, value in key_values(command, subtract).items()),
+        *((key, "append", value) for key, value in key_values(append).items()),
+        *((key, "subtract", value) for key, value in key_values(subtract).items()),
     ]
     named = [key for key, _, _ in wanted]
     twice = sorted({key for key in named if named.count(key) > 1})
     if twice:
-        return wrong_call(command, f"{twice[0]!r} is changed in two ways: name each key once")
+        raise WrongCall(f"{twice[0]!r} is changed in two ways: name each key once")
     if not named:
-        return wrong_call(command, "nothing to change: name key=value, --append, --subtract or --delete")
-    return _change(command, _resource(type_, name), _Changes(wanted, any_key, dry_run), json_, connection)
+        raise WrongCall("nothing to change: name key=value, --append, --subtract or --delete")
+    await _change(_resource(type_, name), _Changes(wanted, any_key, dry_run), json_, connection)
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas config delete topic orders retention.ms`\n"
     "- `barnabas config delete broker 1 --all --dry-run`"
 )
-def delete(
+@client_command("config delete", about="{type_}:{name}")
+async def delete(
     type_: Type,
     name: Name,
     *keys: Annotated[str, Parameter(help="Configs to reset to their defaults.")],
@@ -145,43 +142,40 @@ def delete(
     dry_run: DryRun = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Reset configs to their defaults."""
-    command = "config delete"
     if bool(keys) == all_:
-        return wrong_call(command, "name the configs to reset, or --all; one of both")
+        raise WrongCall("name the configs to reset, or --all; one of both")
     wanted: list[tuple[str, str, str | None]] = [(key, "delete", None) for key in dict.fromkeys(keys)]
     changes = _Changes(None if all_ else wanted, any_key=False, dry_run=dry_run)
-    return _change(command, _resource(type_, name), changes, json_, connection)
+    await _change(_resource(type_, name), changes, json_, connection)
 
 
 @app.command(
     name=["list", "ls"],
     help_epilogue="Examples:\n\n- `barnabas config list`\n- `barnabas config list topic broker --json`",
 )
-def list_(
+@client_command("config list")
+async def list_(
     *types: Annotated[ResourceType, Parameter(help="Only resources of these types.")],
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """List every config that is set in the cluster: on topics, brokers, the default of all brokers, and groups."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            rows = []
-            for kind, names in _LISTED.items():
-                if types and kind not in types:
-                    continue
-                resources = [ConfigResource(kind, name) for name in await names(admin)]
-                found = await admin.describe_config_resources(resources)
-                for resource in resources:
-                    rows += [(resource, entry) for entry in _set_there(resource, found.get(resource, {}).values())]
-        LISTED.show(rows, json_, empty="no config was changed")
 
     unlisted = [each for each in types if each not in _LISTED]
     if unlisted:
-        return wrong_call("config list", f"{unlisted[0]} resources cannot be listed, only {', '.join(_LISTED)}")
-    return worked("config list", connection, work())
+        raise WrongCall(f"{unlisted[0]} resources cannot be listed, only {', '.join(_LISTED)}")
+    async with connection.admin() as admin:
+        rows = []
+        for kind, names in _LISTED.items():
+            if types and kind not in types:
+                continue
+            resources = [ConfigResource(kind, name) for name in await names(admin)]
+            found = await admin.describe_config_resources(resources)
+            for resource in resources:
+                rows += [(resource, entry) for entry in _set_there(resource, found.get(resource, {}).values())]
+    LISTED.show(rows, json_, empty="no config was changed")
 
 
 async def _topics(admin: Admin) -> list[str]:
@@ -229,7 +223,7 @@ def _resource(type_: ResourceType, name: str) -> ConfigResource:
         return ConfigResource("broker", "")
     if type_ in ("broker", "broker-logger") and not (name.isascii() and name.isdigit()):
         default = f", or {DEFAULT_BROKER!r} for the default of all brokers" if type_ == "broker" else ""
-        raise SystemExit(wrong_call("config", f"{name!r} is no node id of a broker, such as 1{default}"))
+        raise WrongCall(f"{name!r} is no node id of a broker, such as 1{default}")
     return ConfigResource(type_, name)
 
 
@@ -310,20 +304,13 @@ class _Changed(NamedTuple):
     is_sensitive: bool
 
 
-def _change(command: str, resource: ConfigResource, changes: _Changes, json_: bool, connection: Connection) -> int:
+async def _change(resource: ConfigResource, changes: _Changes, json_: bool, connection: Connection) -> None:
     """Makes the changes and shows them."""
-    done: list[_Changed] = []
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            done.extend(await changes.make(admin, resource))
-        if done:
-            _show_changes(resource, done, dry_run=changes.dry_run, json_=json_)
-
-    code = worked(command, connection, work(), about=f"{resource.type}:{resource.name}")
-    if code == 0 and not done:
-        return wrong_call(command, f"nothing is set on {_called(resource)}: there is nothing to reset")
-    return code
+    async with connection.admin() as admin:
+        done = await changes.make(admin, resource)
+    if not done:
+        raise WrongCall(f"nothing is set on {_called(resource)}: there is nothing to reset")
+    _show_changes(resource, done, dry_run=changes.dry_run, json_=json_)
 
 
 def _show_changes(resource: ConfigResource, done: list[_Changed], *, dry_run: bool, json_: bool) -> None:

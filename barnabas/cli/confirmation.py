@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from barnabas.cli.client_properties import WrongCall
+
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="Do it without a question.")]
 
 
-def confirmed(question: str) -> bool:
-    """Asks on the terminal; only "y" or "yes" confirms. Returns False without a question if there is no terminal to ask on."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+def confirm(yes: bool, question: str, unchanged: str = "nothing was changed") -> None:
+    """Asks on the terminal unless `yes`; only "y" or "yes" confirms. Raises WrongCall: no confirmation, or no terminal to ask on."""
+    if yes:
+        return
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        with interruptible():
+            if sys.stdin.readline().strip().lower() in ("y", "yes"):
+                return
+    raise WrongCall(f"{unchanged}: confirm with y, or give --yes")
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Lets signals end the process while it waits for the terminal: the event loop, which obeys them, does not run meanwhile."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

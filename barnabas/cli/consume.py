@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.extra_properties import Properties, extra_arguments
+from barnabas.cli.client_properties import Properties, WrongCall, extra_arguments
 from barnabas.cli.pipes import BlockOutput
 from barnabas.cli.read_range import Range, parse_range
 from barnabas.cli.record_format import Decode, Shown, as_json, as_lines, as_template, as_values, for_terminal
@@ -136,7 +135,7 @@ def consume(
         run = _Run(connection, _consumer(connection, settings), chosen, limits, shown)
     except WrongCall as error:
         return wrong_call("consume", str(error))
-    return worked("consume", connection, run.work(), about="" if group is None else f"group:{group}")
+    return worked("consume", connection, run.work(), check=True, about="" if group is None else f"group:{group}")
 
 
 def _consumer(connection: Connection, settings: dict[str, Any]) -> Consumer[Any, Any]:

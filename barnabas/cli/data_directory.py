@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from barnabas.broker.quorum.core.quorum_state import QUORUM_STATE, QuorumState, read_quorum_state
 from barnabas.broker.quorum.core.snapshots import BOOTSTRAP, SnapshotId, list_snapshots
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.stored_log import last_batch
 from barnabas.errors import BarnabasError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
@@ -54,7 +55,7 @@ _ASIDE = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|stray|future)\Z")
 _SEGMENT_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
 
 
-class NoDirectory(BarnabasError):
+class NoDirectory(WrongCall):
     """There is no directory at the path, or it cannot be read."""
 
 

@@ -15,10 +15,11 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.dump_files import READERS, Shown, text_of
 from barnabas.cli.dump_log import DumpedOffsets, log_entries
 from barnabas.cli.render import Json, as_json
-from barnabas.cli.session import wrong_call
+from barnabas.cli.session import Ended, local_command
 from barnabas.cli.streams import printable
 from barnabas.errors import BarnabasError, RemoteProtocolError
 
@@ -27,6 +28,7 @@ _SKIPPED: Final = (".lock",)  # it says nothing, and closing a file gives up the
 ALL_OFFSETS: Final = DumpedOffsets(0, None)
 
 
+@local_command("dump")
 def dump(
     *paths: Annotated[
         Path,
@@ -40,17 +42,14 @@ def dump(
         str | None, Parameter(help="Only batches of logs with these offsets: FROM..TO, FROM.., ..TO or one offset.")
     ] = None,
     json_: Json = False,
-) -> int:
+) -> None:
     """Print files of partitions, or of whole data directories, in readable form.
 
     With --json each line is one batch, record, index entry or other part of a file.
     """
     if not paths:
-        return wrong_call("dump", "name a file or a folder, such as `barnabas dump data/orders-0`")
-    try:
-        wanted = ALL_OFFSETS if offsets is None else _range(offsets)
-    except ValueError as error:
-        return wrong_call("dump", str(error))
+        raise WrongCall("name a file or a folder, such as `barnabas dump data/orders-0`")
+    wanted = ALL_OFFSETS if offsets is None else _range(offsets)
     failed = False
     for path in paths:
         try:
@@ -61,7 +60,8 @@ def dump(
             continue
         for file in _within(files, wanted):
             failed |= not _show(file, wanted, records=records, json_=json_)
-    return 1 if failed else 0
+    if failed:
+        raise Ended(1)
 
 
 def lines_of(path: Path, *, records: bool) -> Iterator[str]:
@@ -143,10 +143,10 @@ def _within(files: Sequence[Path], wanted: DumpedOffsets) -> Iterator[Path]:
 def _range(text: str) -> DumpedOffsets:
     found = re.fullmatch(r"(\d{0,18})\.\.(\d{0,18})|(\d{1,18})", text, re.ASCII)
     if found is None or text == "..":
-        raise ValueError(f"{text!r} is no range of offsets, such as 100..200, 100.. or 100")
+        raise WrongCall(f"{text!r} is no range of offsets, such as 100..200, 100.. or 100")
     if found[3]:
         return DumpedOffsets(int(found[3]), int(found[3]))
     wanted = DumpedOffsets(int(found[1] or 0), int(found[2]) if found[2] else None)
     if wanted.last is not None and wanted.last < wanted.first:
-        raise ValueError(f"{text!r} ends before it begins")
+        raise WrongCall(f"{text!r} ends before it begins")
     return wanted

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection
-from barnabas.errors import BarnabasError
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, local_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@local_command("export")
 def export(
     topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Topics to write.")],
     *,
@@ -27,25 +26,20 @@ def export(
     committed: Annotated[bool, Parameter(help="Leave open and aborted transactions out.")] = True,
     master: Annotated[str, Parameter(help="Spark's master: local[N] for N tasks at a time.")] = "local[2]",
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Write topics to Parquet files."""
-    try:
-        from barnabas.pipeline import session
+    from barnabas.pipeline import session
+    from barnabas.pipeline.export import export_directories, export_topics
 
-        def spark() -> SparkSession:
-            return session("barnabas-export", master=master)
+    def spark() -> SparkSession:
+        return session("barnabas-export", master=master)
 
-        from barnabas.pipeline.export import export_directories, export_topics
-
-        if data:
-            done = export_directories(spark, data, topic, to, committed=committed)
-        else:
-            done = export_topics(
-                spark, connection.bootstrap, topic, to, committed=committed, properties=connection.security
-            )
-    except BarnabasError as error:
-        print(f"barnabas export: {error}", file=sys.stderr)
-        return 1
+    if data:
+        done = export_directories(spark, data, topic, to, committed=committed)
+    else:
+        done = export_topics(
+            spark, connection.bootstrap, topic, to, committed=committed, properties=connection.security
+        )
     for p in done.by_partition():
         counts = ((p.control, "control"), (p.aborted, "aborted"), (p.removed, "removed"))
         explained = [f"{count} {what}" for count, what in counts if count]
@@ -55,4 +49,3 @@ def export(
         print(note)
     files = sum(1 for part in done.parts if part.file)
     print(f"{done.rows} rows in {files} files in {done.to}: every offset is accounted for")
-    return 0

@@ -6,8 +6,9 @@ from typing import Annotated, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, marked, named, place, place_columns, shown
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, each, raiser, worked, wrong_call
+from barnabas.cli.client_properties import WrongCall
+from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Output, Report, marked, named, place, place_columns
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, each, raiser
 from barnabas.cli.streams import printable
 from barnabas.client.admin import Admin, GroupDescription, GroupListing, GroupMemberDescription
 from barnabas.client.errors import KafkaError, ResponseError, UnknownGroup
@@ -40,67 +41,53 @@ GroupId = Annotated[str, Parameter(help="The consumers' group.id.")]
     name=["list", "ls"],
     help_epilogue="Examples:\n\n- `barnabas group list`\n- `barnabas group list --state Empty --json`",
 )
-def list_(
+@client_command("group list")
+async def list_(
     *,
     state: Annotated[tuple[str, ...], Parameter(negative=(), help=f"Only these: {', '.join(STATES)}.")] = (),
     type_: Annotated[
         tuple[str, ...], Parameter(name="--type", negative=(), help=f"Only these: {', '.join(TYPES)}.")
     ] = (),
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """List groups with their protocol and state."""
     for option, given, valid in (("--state", state, STATES), ("--type", type_, TYPES)):
         unknown = [name for name in given if name.lower() not in {each.lower() for each in valid}]
         if unknown:
-            return wrong_call("group list", f"{option} {unknown[0]} must be one of {', '.join(valid)}")
+            raise WrongCall(f"{option} {unknown[0]} must be one of {', '.join(valid)}")
     states, types = {name.lower() for name in state}, {name.lower() for name in type_}
+    async with connection.admin() as admin:
 
-    async def work() -> None:
-        async with connection.admin() as admin:
+        async def read() -> list[GroupListing]:
+            return [
+                group
+                for group in sorted(await admin.list_groups())
+                if (not states or group.state.lower() in states)
+                and (not types or (group.type.lower() or "classic") in types)
+            ]
 
-            async def read() -> list[GroupListing]:
-                return [
-                    group
-                    for group in sorted(await admin.list_groups())
-                    if (not states or group.state.lower() in states)
-                    and (not types or (group.type.lower() or "classic") in types)
-                ]
-
-            await shown(
-                read,
-                document=GROUPS.documents,
-                text=GROUPS.text,
-                json_=json_,
-                watch=watch,
-                every=every,
-                empty="no group matches" if states or types else "there are no groups",
-            )
-
-    return worked("group list", connection, work())
+        await output.show(read, GROUPS, empty="no group matches" if states or types else "there are no groups")
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas group describe kitchen`\n- `barnabas group describe kitchen --watch`\n"
     "- `barnabas group describe --all --state`\n- `barnabas group describe kitchen --members --json`"
 )
-def describe(
+@client_command("group describe")
+async def describe(
     *groups: Annotated[str, Parameter(help="The consumers' group.id, one or more.")],
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All groups.")] = False,
     members: Annotated[bool, Parameter(negative=(), help="Show the members and their partitions.")] = False,
     state: Annotated[bool, Parameter(negative=(), help="Show one line for each group.")] = False,
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Show groups: their members, and for each partition the committed offset, the end offset and the lag."""
     if bool(groups) == all_:
-        return wrong_call("group describe", "name a group, or give --all" if not all_ else "--all excludes names")
+        raise WrongCall("name a group, or give --all" if not all_ else "--all excludes names")
     if members and state:
-        return wrong_call("group describe", "--members excludes --state")
+        raise WrongCall("--members excludes --state")
     missing: dict[str, KafkaError] = {}
 
     def text(reports: list[GroupReport]) -> str:
@@ -108,55 +95,42 @@ def describe(
             return SUMMARIES.text(reports) if reports else ""
         return "\n".join((_members_text if members else _offsets_text)(report) for report in reports)
 
-    async def work() -> None:
-        async with connection.admin() as admin:
+    async with connection.admin() as admin:
 
-            async def read() -> list[GroupReport]:
-                names = [group.group_id for group in sorted(await admin.list_groups())] if all_ else groups
-                missing.clear()
-                reports = []
-                for name in dict.fromkeys(names):
-                    try:
-                        reports.append(await _reported(admin, name))
-                    except ResponseError as error:
-                        if watch and not all_:
-                            raise
-                        missing[name] = error
-                return reports
+        async def read() -> list[GroupReport]:
+            names = [group.group_id for group in sorted(await admin.list_groups())] if all_ else groups
+            missing.clear()
+            reports = []
+            for name in dict.fromkeys(names):
+                try:
+                    reports.append(await _reported(admin, name))
+                except ResponseError as error:
+                    if output.watch and not all_:
+                        raise
+                    missing[name] = error
+            return reports
 
-            await shown(
-                read,
-                document=DESCRIBED.documents,
-                text=text,
-                json_=json_,
-                watch=watch,
-                every=every,
-            )
-            await each("group describe", missing, raiser(missing), connection, "group")
-
-    return worked("group describe", connection, work())
+        await output.show(read, DESCRIBED, text)
+        await each("group describe", missing, raiser(missing), connection, "group")
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas group delete kitchen`")
-def delete(
+@client_command("group delete")
+async def delete(
     *groups: Annotated[str, Parameter(required=True, help="The consumers' group.id, one or more.")],
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Delete groups without members, and their committed offsets."""
+    async with connection.admin() as admin:
 
-    async def work() -> None:
-        async with connection.admin() as admin:
+        async def one(group: str) -> None:
+            try:
+                await admin.delete_group(group)
+            except ResponseError as error:
+                raise type(error)(f"{group}: {error.message}", code=error.code) from error
+            print(f"deleted {group}")
 
-            async def one(group: str) -> None:
-                try:
-                    await admin.delete_group(group)
-                except ResponseError as error:
-                    raise type(error)(f"{group}: {error.message}", code=error.code) from error
-                print(f"deleted {group}")
-
-            await each("group delete", dict.fromkeys(groups), one, connection, "group")
-
-    return worked("group delete", connection, work())
+        await each("group delete", dict.fromkeys(groups), one, connection, "group")
 
 
 @app.command(
@@ -164,30 +138,25 @@ def delete(
     help_epilogue="Examples:\n\n- `barnabas group delete-offsets kitchen --topic orders`\n"
     "- `barnabas group delete-offsets kitchen --topic orders --partition 0 --partition 1`",
 )
-def delete_offsets(
+@client_command("group delete-offsets", about="group:{group}")
+async def delete_offsets(
     group: GroupId,
     *,
     topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Topics whose offsets are deleted.")] = (),
     partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of the topics.")] = (),
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Delete committed offsets of a group in topics that no member subscribes to."""
     if not topic:
-        return wrong_call("group delete-offsets", "name the topics with --topic")
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            committed = await admin.list_group_offsets(group)
-            chosen = sorted(
-                tp for tp in committed if tp.topic in topic and (not partition or tp.partition in partition)
-            )
-            if not chosen:
-                raise KafkaError(f"group {group!r} has committed nothing there")
-            await admin.delete_group_offsets(group, chosen)
-            for tp in chosen:
-                print(f"deleted {tp.topic}-{tp.partition}, it was {committed[tp].offset}")
-
-    return worked("group delete-offsets", connection, work(), about=f"group:{group}")
+        raise WrongCall("name the topics with --topic")
+    async with connection.admin() as admin:
+        committed = await admin.list_group_offsets(group)
+        chosen = sorted(tp for tp in committed if tp.topic in topic and (not partition or tp.partition in partition))
+        if not chosen:
+            raise KafkaError(f"group {group!r} has committed nothing there")
+        await admin.delete_group_offsets(group, chosen)
+        for tp in chosen:
+            print(f"deleted {tp.topic}-{tp.partition}, it was {committed[tp].offset}")
 
 
 @app.command(
@@ -195,7 +164,8 @@ def delete_offsets(
     help_epilogue="Examples:\n\n- `barnabas group remove-members kitchen --instance cook-1`\n"
     "- `barnabas group remove-members kitchen --all`",
 )
-def remove_members(
+@client_command("group remove-members", about="group:{group}")
+async def remove_members(
     group: GroupId,
     *,
     member: Annotated[
@@ -204,25 +174,21 @@ def remove_members(
     instance: Annotated[tuple[str, ...], Parameter(negative=(), help="Values of group.instance.id.")] = (),
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All members.")] = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Remove members from a group. The other members take over their partitions; a running member joins again."""
     if bool(member or instance) == all_:
-        return wrong_call("group remove-members", "give --member, --instance or --all")
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            found = {each.member_id: each for each in (await admin.describe_group(group)).members}
-            members, instances = member, instance
-            if all_:
-                members = tuple(each.member_id for each in found.values() if each.group_instance_id is None)
-                instances = tuple(each.group_instance_id for each in found.values() if each.group_instance_id)
-            if not members and not instances:
-                raise KafkaError(f"group {group!r} has no members")
-            await admin.remove_group_members(group, member_ids=members, instance_ids=instances)
-            for name in (*members, *instances):
-                print(f"removed {printable(name)}")
-
-    return worked("group remove-members", connection, work(), about=f"group:{group}")
+        raise WrongCall("give --member, --instance or --all")
+    async with connection.admin() as admin:
+        found = {each.member_id: each for each in (await admin.describe_group(group)).members}
+        members, instances = member, instance
+        if all_:
+            members = tuple(each.member_id for each in found.values() if each.group_instance_id is None)
+            instances = tuple(each.group_instance_id for each in found.values() if each.group_instance_id)
+        if not members and not instances:
+            raise KafkaError(f"group {group!r} has no members")
+        await admin.remove_group_members(group, member_ids=members, instance_ids=instances)
+        for name in (*members, *instances):
+            print(f"removed {printable(name)}")
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.render import Json, named, place, print_json
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.cli.times import parse_duration, parse_time
 from barnabas.client.admin import Admin
 from barnabas.client.errors import IllegalState, UnknownGroup
@@ -38,7 +38,8 @@ class _Target(NamedTuple):
     offsets: Mapping[TopicPartition, int] | None = None
 
 
-def reset_offsets(
+@client_command(COMMAND, about="group:{group}")
+async def reset_offsets(
     group: Annotated[str, Parameter(help="The consumers' group.id.")],
     *,
     to: Annotated[
@@ -58,38 +59,34 @@ def reset_offsets(
     export: Annotated[bool, Parameter(negative=(), help="Print the new offsets as CSV.")] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Reset the committed offsets of a group without members. Offsets stay within the range of each partition."""
     if sum(each is not None for each in (to, ago, by, file)) != 1:
-        return wrong_call(COMMAND, "give one of --to, --ago, --by and --file")
+        raise WrongCall("give one of --to, --ago, --by and --file")
     if export and json_:
-        return wrong_call(COMMAND, "--export excludes --json")
+        raise WrongCall("--export excludes --json")
     try:
         target = _target(group, to, ago, by, file)
-    except (ValueError, WrongCall) as error:
-        return wrong_call(COMMAND, str(error))
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            committed = {tp: at.offset for tp, at in (await admin.list_group_offsets(group)).items()}
-            known = committed
-            if target.offsets is not None:
-                known = {tp: offset for tp, offset in target.offsets.items() if not topic or tp.topic in topic}
-            chosen = await _choose(admin, known, () if target.offsets is not None else topic, partition)
-            if not chosen and target.offsets is not None:
-                raise IllegalState(f"{file} has no such partition")
-            if not chosen:
-                raise IllegalState(f"group {group!r} has committed nothing there; name a --topic to begin one")
-            moved = await _moved(admin, chosen, committed, target)
-            if execute:
-                await _check_inactive(admin, group)
-                await admin.alter_group_offsets(group, moved)
-        _print(moved, committed, export, json_)
-        if not execute:
-            sys.stdout.flush()
-            print("nothing was changed; add --execute to do it", file=sys.stderr)
-
-    return worked(COMMAND, connection, work(), about=f"group:{group}")
+    except ValueError as error:
+        raise WrongCall(str(error)) from None
+    async with connection.admin() as admin:
+        committed = {tp: at.offset for tp, at in (await admin.list_group_offsets(group)).items()}
+        known = committed
+        if target.offsets is not None:
+            known = {tp: offset for tp, offset in target.offsets.items() if not topic or tp.topic in topic}
+        chosen = await _choose(admin, known, () if target.offsets is not None else topic, partition)
+        if not chosen and target.offsets is not None:
+            raise IllegalState(f"{file} has no such partition")
+        if not chosen:
+            raise IllegalState(f"group {group!r} has committed nothing there; name a --topic to begin one")
+        moved = await _moved(admin, chosen, committed, target)
+        if execute:
+            await _check_inactive(admin, group)
+            await admin.alter_group_offsets(group, moved)
+    _print(moved, committed, export, json_)
+    if not execute:
+        sys.stdout.flush()
+        print("nothing was changed; add --execute to do it", file=sys.stderr)
 
 
 def read_offsets_csv(path: Path, group: str) -> dict[TopicPartition, int]:

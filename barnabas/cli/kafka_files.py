@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.client.types import TopicPartition
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024  # about 600,000 partitions
@@ -21,7 +22,7 @@ ANY_DIRECTORY: Final = "any"
 _LATEST: Final = "latest"
 
 
-class WrongFile(ValueError):
+class WrongFile(WrongCall):
     """A file or an argument is not of the expected form; the text says what is."""
 
 

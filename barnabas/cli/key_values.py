@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from barnabas.cli.session import wrong_call
+from barnabas.cli.client_properties import WrongCall
 
 Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Kafka's config names; may be repeated.")]
 
 
-def key_values(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
-    """Parses `key=value` arguments into a mapping; exits with 2 if one has another form."""
+def key_values(assignments: tuple[str, ...]) -> dict[str, str]:
+    """Parses `key=value` arguments into a mapping; raises WrongCall if one has another form."""
     for assignment in assignments:
         if "=" not in assignment:
-            raise SystemExit(wrong_call(command, f"{assignment!r} is not key=value"))
+            raise WrongCall(f"{assignment!r} is not key=value")
         name, _, value = assignment.partition("=")
         if not name.endswith((".ms", ".bytes")) or value.lstrip("-").isdecimal():
             continue
@@ -25,7 +24,9 @@ def key_values(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
 
         for suffix, read, unit in ((".ms", parse_duration, "milliseconds"), (".bytes", as_rate, "bytes")):
             if name.endswith(suffix):
-                with suppress(ValueError):
+                try:
                     number = read(value)
-                    raise SystemExit(wrong_call(command, f"{assignment}: its unit is {unit}; write {name}={number}"))
+                except ValueError:
+                    continue
+                raise WrongCall(f"{assignment}: its unit is {unit}; write {name}={number}")
     return dict(assignment.split("=", 1) for assignment in assignments)

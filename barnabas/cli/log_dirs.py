@@ -7,13 +7,14 @@ from typing import Annotated, NamedTuple
 from cyclopts import Parameter
 
 from barnabas.cli.render import Cell, Json, Report, as_size, known, named, place
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.client.admin import LogDirDescription, ReplicaDescription
 from barnabas.client.errors import IllegalState
 from barnabas.client.types import TopicPartition
 
 
-def log_dirs(
+@client_command("log-dirs")
+async def log_dirs(
     *,
     broker: Annotated[tuple[int, ...], Parameter(negative=(), help="Only this broker [default: all that serve].")] = (),
     topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Only replicas of this topic.")] = (),
@@ -25,32 +26,29 @@ def log_dirs(
     ] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Show the log directories of brokers: sizes, free space, failures, and their replicas."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            if topic:
-                await admin.describe_topics(topic)  # refuses a topic that does not exist
-            serving = {each.node_id for each in await admin.list_brokers() if not each.is_fenced}
-            gone = sorted(set(broker) - serving)
-            if gone:
-                raise IllegalState(f"broker {gone[0]} does not serve; these do: {', '.join(map(str, sorted(serving)))}")
-            found = await admin.describe_log_dirs(broker or sorted(serving))
-        several = [
-            (node_id, each._replace(replicas={tp: of for tp, of in sorted(each.replicas.items()) if _wanted(tp)}))
-            for node_id, directories in found.items()
-            for each in directories
-        ]
-        DIRECTORIES.show(several, json_)
-        if (partitions or topic) and not json_:
-            rows = [_Replica(node, each.path, tp, of) for node, each in several for tp, of in each.replicas.items()]
-            print("\n" + REPLICAS.text(sorted(rows, key=lambda row: (-row.at.size_bytes, row.partition, row.broker))))
 
     def _wanted(tp: TopicPartition) -> bool:
         return not topic or tp.topic in topic
 
-    return worked("log-dirs", connection, work())
+    async with connection.admin() as admin:
+        if topic:
+            await admin.describe_topics(topic)  # refuses a topic that does not exist
+        serving = {each.node_id for each in await admin.list_brokers() if not each.is_fenced}
+        gone = sorted(set(broker) - serving)
+        if gone:
+            raise IllegalState(f"broker {gone[0]} does not serve; these do: {', '.join(map(str, sorted(serving)))}")
+        found = await admin.describe_log_dirs(broker or sorted(serving))
+    several = [
+        (node_id, each._replace(replicas={tp: of for tp, of in sorted(each.replicas.items()) if _wanted(tp)}))
+        for node_id, directories in found.items()
+        for each in directories
+    ]
+    DIRECTORIES.show(several, json_)
+    if (partitions or topic) and not json_:
+        rows = [_Replica(node, each.path, tp, of) for node, each in several for tp, of in each.replicas.items()]
+        print("\n" + REPLICAS.text(sorted(rows, key=lambda row: (-row.at.size_bytes, row.partition, row.broker))))
 
 
 class _Replica(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.confirmation import Yes, confirmed
+from barnabas.cli.client_properties import WrongCall
+from barnabas.cli.confirmation import Yes, confirm
 from barnabas.cli.kafka_files import (
-    WrongFile,
     partition_argument,
     read_partitions_file,
     read_reassignment_file,
@@ -21,7 +21,7 @@ from barnabas.cli.partition_plan import spread
 from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_racks, reassign_partitions
 from barnabas.cli.reassigning import end_throttles, finish, start_reassignment
 from barnabas.cli.render import Cell, Every, Json, Report, check_every, named, place, place_columns, print_json
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, client_command
 from barnabas.cli.throttles import as_rate
 from barnabas.client.admin import Admin, PartitionReassignment
 from barnabas.client.errors import IllegalState
@@ -65,7 +65,8 @@ class _Listed(NamedTuple):
     name=["list", "ls"],
     help_epilogue="Examples:\n\n- `barnabas partition list`\n- `barnabas partition list orders --not-preferred --json`",
 )
-def list_(
+@client_command("partition list")
+async def list_(
     topic: _Topics = (),
     *,
     internal: Annotated[bool, Parameter(negative=(), help="Also the brokers' own topics.")] = False,
@@ -77,31 +78,28 @@ def list_(
     reassigning: Annotated[bool, Parameter(negative=(), help="Only those that are being reassigned.")] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """List partitions with leader, replicas, replicas in sync and reassignments. Several filters must hold together."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            found = await _listed(admin, topic, internal=internal)
-            moves = await admin.list_partition_reassignments()
-        shown = [
-            each._replace(move=moves.get(each.partition))
-            for each in found
-            if (not under_replicated or len(each.info.isr) < len(each.info.replicas))
-            and (not offline or each.info.leader < 0)
-            and (not not_preferred or each.info.leader != each.preferred)
-            and (not reassigning or each.partition in moves)
-        ]
-        LISTED.show(shown, json_, empty="no partition matches" if found else "there are no partitions")
-
-    return worked("partition list", connection, work())
+    async with connection.admin() as admin:
+        found = await _listed(admin, topic, internal=internal)
+        moves = await admin.list_partition_reassignments()
+    shown = [
+        each._replace(move=moves.get(each.partition))
+        for each in found
+        if (not under_replicated or len(each.info.isr) < len(each.info.replicas))
+        and (not offline or each.info.leader < 0)
+        and (not not_preferred or each.info.leader != each.preferred)
+        and (not reassigning or each.partition in moves)
+    ]
+    LISTED.show(shown, json_, empty="no partition matches" if found else "there are no partitions")
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas partition elect --all`\n- `barnabas partition elect orders:0 orders:1`\n"
     "- `barnabas partition elect orders:0 --unclean --yes`"
 )
-def elect(
+@client_command("partition elect")
+async def elect(
     *partitions: _Partitions,
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All partitions that need it.")] = False,
     topic: _Topics = (),
@@ -117,37 +115,27 @@ def elect(
     yes: Yes = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Elect the preferred replicas as leaders."""
-    command = "partition elect"
-    try:
-        chosen = [*map(partition_argument, partitions), *([] if file is None else read_partitions_file(file))]
-        without_doubles(chosen)
-    except WrongFile as error:
-        return wrong_call(command, str(error))
+    chosen = [*map(partition_argument, partitions), *([] if file is None else read_partitions_file(file))]
+    without_doubles(chosen)
     if all_ == bool(chosen or topic):
-        return wrong_call(command, "name TOPIC:PARTITION, --topic or --file, or else --all")
-    if unclean and not yes and not confirmed("an unclean election may lose acknowledged records: elect?"):
-        return wrong_call(command, "nothing was elected: confirm with y, or give --yes")
-    failed = False
-
-    async def work() -> None:
-        nonlocal failed
-        async with connection.admin() as admin:
-            wanted = [*chosen, *(each.partition for each in await _listed(admin, topic))] if topic else chosen
-            results = await admin.elect_leaders(None if all_ else dict.fromkeys(wanted), unclean=unclean)
-        failed = any(code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED) for code in results.values())
-        _show_elections(results, json_=json_)
-
-    code = worked(command, connection, work())
-    return 1 if failed else code
+        raise WrongCall("name TOPIC:PARTITION, --topic or --file, or else --all")
+    confirm(yes or not unclean, "an unclean election may lose acknowledged records: elect?", "nothing was elected")
+    async with connection.admin() as admin:
+        wanted = [*chosen, *(each.partition for each in await _listed(admin, topic))] if topic else chosen
+        results = await admin.elect_leaders(None if all_ else dict.fromkeys(wanted), unclean=unclean)
+    _show_elections(results, json_=json_)
+    if any(code not in _FINE for code in results.values()):
+        raise Ended(1)
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas partition balance` only shows what would be done.\n"
     "- `barnabas partition balance --execute`\n- `barnabas partition balance --replicas --throttle 50M --execute --wait`"
 )
-def balance(
+@client_command("partition balance")
+async def balance(
     *,
     replicas: Annotated[
         bool, Parameter(negative=(), help="Also spread the replicas over all brokers that serve, which copies data.")
@@ -160,46 +148,39 @@ def balance(
     every: Every = 1.0,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Move leaderships to the preferred leaders; with --replicas also spread the replicas. Shows the plan first."""
-    try:
-        rate = None if throttle is None else as_rate(throttle)
-    except ValueError as error:
-        return wrong_call("partition balance", str(error))
-
-    async def work() -> None:
-        check_every(every)
-        async with connection.admin() as admin:
-            found = await _listed(admin, topic)
-            moves = {}
-            if replicas:
-                racks = await brokers_with_racks(admin, None, ignore_racks=ignore_racks)
-                present = {each.partition: each.info.replicas for each in found}
-                moves = {each: to for each, to in _spread(present, racks).items() if to != present[each]}
-            leaders = {
-                each.partition: moves.get(each.partition, each.info.replicas)[0]
-                for each in found
-                if each.info.leader != moves.get(each.partition, each.info.replicas)[0]
-            }
-            _show_plan(found, moves, leaders, execute=execute, json_=json_)
-            if not execute:
+    rate = None if throttle is None else as_rate(throttle)
+    check_every(every)
+    async with connection.admin() as admin:
+        found = await _listed(admin, topic)
+        moves = {}
+        if replicas:
+            racks = await brokers_with_racks(admin, None, ignore_racks=ignore_racks)
+            present = {each.partition: each.info.replicas for each in found}
+            moves = {each: to for each, to in _spread(present, racks).items() if to != present[each]}
+        leaders = {
+            each.partition: moves.get(each.partition, each.info.replicas)[0]
+            for each in found
+            if each.info.leader != moves.get(each.partition, each.info.replicas)[0]
+        }
+        _show_plan(found, moves, leaders, execute=execute, json_=json_)
+        if not execute:
+            return
+        if moves:
+            await start_reassignment(admin, moves, rate=rate, additional=False)
+            if not wait:
+                print("replicas move; `partition balance --execute` elects the leaders later", file=sys.stderr)
                 return
-            if moves:
-                await start_reassignment(admin, moves, rate=rate, additional=False)
-                if not wait:
-                    print("replicas move; `partition balance --execute` elects the leaders later", file=sys.stderr)
-                    return
-                await finish(admin, moves, every=every, watch=False, keep_throttles=False)
-            if leaders:
-                results = await admin.elect_leaders(leaders)
-                bad = {each: code.name for each, code in results.items() if code not in _FINE}
-                if bad:
-                    partition, reason = min(bad.items())
-                    raise IllegalState(f"{len(bad)} leaders were not moved, {named(partition)}: {reason}")
-        if moves or leaders:
-            print(f"moved {len(leaders)} leaders and {len(moves)} partitions", file=sys.stderr)
-
-    return worked("partition balance", connection, work())
+            await finish(admin, moves, every=every, watch=False, keep_throttles=False)
+        if leaders:
+            results = await admin.elect_leaders(leaders)
+            bad = {each: code.name for each, code in results.items() if code not in _FINE}
+            if bad:
+                partition, reason = min(bad.items())
+                raise IllegalState(f"{len(bad)} leaders were not moved, {named(partition)}: {reason}")
+    if moves or leaders:
+        print(f"moved {len(leaders)} leaders and {len(moves)} partitions", file=sys.stderr)
 
 
 _FINE = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
@@ -209,48 +190,38 @@ _FINE = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
     help_epilogue="Examples:\n\n- `barnabas partition cancel --all`\n- `barnabas partition cancel orders:0`\n"
     "- `barnabas partition cancel --file plan.json`"
 )
-def cancel(
+@client_command("partition cancel")
+async def cancel(
     *partitions: _Partitions,
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All reassignments in progress.")] = False,
     file: Annotated[Path | None, Parameter(help="The reassignments of a file of Kafka's tool.")] = None,
     keep_throttles: KeepThrottles = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Cancel reassignments in progress: the partitions keep their old replicas. Then remove the throttles."""
-    command = "partition cancel"
-    try:
-        chosen = [
-            *map(partition_argument, partitions),
-            *([] if file is None else [partition for partition, _ in read_reassignment_file(file)]),
-        ]
-        without_doubles(chosen)
-    except WrongFile as error:
-        return wrong_call(command, str(error))
+    chosen = [
+        *map(partition_argument, partitions),
+        *([] if file is None else [partition for partition, _ in read_reassignment_file(file)]),
+    ]
+    without_doubles(chosen)
     if all_ == bool(chosen):
-        return wrong_call(command, "name TOPIC:PARTITION or --file, or else --all")
-    cancelled: list[TopicPartition] = []
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            moves = await admin.list_partition_reassignments()
-            if file is None and not all_:
-                idle = [each for each in chosen if each not in moves]
-                if idle:
-                    raise IllegalState(f"{named(idle[0])} is not being reassigned")
-            cancelled.extend(sorted(moves if all_ else {*chosen} & {*moves}))
-            if not cancelled:
-                return
-            await admin.alter_partition_reassignments(dict.fromkeys(cancelled))
-            if not keep_throttles:
-                await end_throttles(admin, dict.fromkeys(cancelled))
-        if json_:
-            print_json(list(map(place, cancelled)))
-        else:
-            print(f"cancelled {', '.join(map(named, cancelled))}")
-
-    code = worked(command, connection, work())
-    return wrong_call(command, "nothing to cancel: no such reassignment") if code == 0 and not cancelled else code
+        raise WrongCall("name TOPIC:PARTITION or --file, or else --all")
+    async with connection.admin() as admin:
+        moves = await admin.list_partition_reassignments()
+        idle = [each for each in chosen if each not in moves]
+        if idle and file is None:
+            raise IllegalState(f"{named(idle[0])} is not being reassigned")
+        cancelled = sorted(moves if all_ else {*chosen} & {*moves})
+        if not cancelled:
+            raise WrongCall("nothing to cancel: no such reassignment")
+        await admin.alter_partition_reassignments(dict.fromkeys(cancelled))
+        if not keep_throttles:
+            await end_throttles(admin, dict.fromkeys(cancelled))
+    if json_:
+        print_json(list(map(place, cancelled)))
+    else:
+        print(f"cancelled {', '.join(map(named, cancelled))}")
 
 
 async def _listed(admin: Admin, topics: Sequence[str], *, internal: bool = True) -> list[_Listed]:

@@ -17,8 +17,7 @@ from typing import Annotated, Any, Final, Literal
 from cyclopts import Parameter
 
 from barnabas.cli.arguments import time_argument, unescaped
-from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.extra_properties import Properties, extra_arguments
+from barnabas.cli.client_properties import Properties, WrongCall, extra_arguments
 from barnabas.cli.input_progress import InputProgress
 from barnabas.cli.line_input import LineFormat, LineInput
 from barnabas.cli.pipes import BlockInput
@@ -145,7 +144,7 @@ def produce(
         return wrong_call("produce", str(error))
     logging.getLogger("barnabas.client").setLevel(logging.CRITICAL)  # this command reports failures itself
     run = _Run(producer, config, topic, form, files, whole=whole, transaction_size=transaction_size or 0)
-    return worked("produce", connection, run.work(), about=f"transactional-id:{transactional_id}")
+    return worked("produce", connection, run.work(), check=True, about=f"transactional-id:{transactional_id}")
 
 
 def _check_size(transaction_size: int, transactional_id: str | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -12,7 +11,7 @@ from barnabas.cli.client_properties import ClientProperties, WrongCall, security
 from barnabas.cli.key_values import key_values
 from barnabas.cli.profiles import Profiles, check_profile_name
 from barnabas.cli.render import Cell, Json, Report, print_json
-from barnabas.cli.session import Connection, wrong_call
+from barnabas.cli.session import Connection, local_command
 
 HIDDEN = "[hidden]"  # in place of a secret, as Kafka prints it
 
@@ -28,6 +27,7 @@ Name = Annotated[str, Parameter(help="Name of the profile.")]
     help_epilogue="Examples:\n\n- `barnabas profile create staging -b kafka-1:9092,kafka-2:9092`\n"
     "- `barnabas profile create slow -b kafka-1:9092 --set request.timeout.ms=60000 --replace`"
 )
+@local_command("profile create")
 def create(
     name: Name,
     *,
@@ -41,94 +41,70 @@ def create(
         tuple[str, ...], Parameter(name="--set", negative=(), help="A client property, key=value; may be repeated.")
     ] = (),
     replace: Annotated[bool, Parameter(negative=(), help="Replace a profile of this name.")] = False,
-) -> int:
+) -> None:
     """Store a profile. The first one is used from then on."""
-    properties = key_values("profile create", set_)
+    properties = key_values(set_)
     if bootstrap_server is not None:
         properties = {"bootstrap.servers": bootstrap_server, **properties}
-
-    def work() -> None:
-        if not properties:
-            raise WrongCall("give its brokers with -b HOST:PORT, or client properties with --set")
-        check_profile_name(name)
-        checked = ClientProperties(properties, f"profile {name!r}")
-        security_arguments([checked])
-        Connection(bootstrap_server=checked.get("bootstrap.servers")).check_settings("profile create")
-        profiles = Profiles()
-        if name in profiles.known and not replace:
-            raise WrongCall(f"there is a profile {name!r} already; --replace replaces it")
-        profiles.create(name, properties)
-        for sentence in checked.without_effect:
-            print(f"barnabas profile create: {sentence}", file=sys.stderr)
-        print(f"created {name}{', the profile in use' if profiles.used == name else ''}")
-
-    return _done("profile create", work)
+    if not properties:
+        raise WrongCall("give its brokers with -b HOST:PORT, or client properties with --set")
+    check_profile_name(name)
+    checked = ClientProperties(properties, f"profile {name!r}")
+    security_arguments([checked])
+    Connection(bootstrap_server=checked.get("bootstrap.servers")).check_settings("profile create")
+    profiles = Profiles()
+    if name in profiles.known and not replace:
+        raise WrongCall(f"there is a profile {name!r} already; --replace replaces it")
+    profiles.create(name, properties)
+    for sentence in checked.without_effect:
+        print(f"barnabas profile create: {sentence}", file=sys.stderr)
+    print(f"created {name}{', the profile in use' if profiles.used == name else ''}")
 
 
 @app.command(name=["list", "ls"], help_epilogue="Examples:\n\n- `barnabas profile list`")
-def list_(*, json_: Json = False) -> int:
+@local_command("profile list")
+def list_(*, json_: Json = False) -> None:
     """List the profiles and mark the one in use."""
-
-    def work() -> None:
-        profiles = Profiles()
-        rows = [_document(profiles, name) for name in profiles.known]
-        PROFILES.show(rows, json_, empty="there are no profiles")
-
-    return _done("profile list", work)
+    profiles = Profiles()
+    rows = [_document(profiles, name) for name in profiles.known]
+    PROFILES.show(rows, json_, empty="there are no profiles")
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas profile use staging`")
-def use(name: Name) -> int:
+@local_command("profile use")
+def use(name: Name) -> None:
     """Use a profile from now on where --profile and BARNABAS_PROFILE name none."""
-
-    def work() -> None:
-        Profiles().use(name)
-        print(f"using {name}")
-
-    return _done("profile use", work)
+    Profiles().use(name)
+    print(f"using {name}")
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas profile show`\n- `barnabas profile show staging --json`")
+@local_command("profile show")
 def show(
     name: Annotated[str | None, Parameter(help="Name of the profile [default: the one in use].")] = None,
     *,
     json_: Json = False,
-) -> int:
+) -> None:
     """Show the client properties of a profile, without its secrets."""
-
-    def work() -> None:
-        profiles = Profiles()
-        shown = name or profiles.used
-        if shown is None:
-            raise WrongCall(f"no profile is in use in {profiles.path}; name one")
-        document = _document(profiles, shown)
-        if json_:
-            print_json(document)
-            return
-        print(f"{shown}{'  in use' if document['in_use'] else ''}")
-        for key, value in document["properties"].items():
-            print(f"  {key}={value}")
-
-    return _done("profile show", work)
+    profiles = Profiles()
+    shown = name or profiles.used
+    if shown is None:
+        raise WrongCall(f"no profile is in use in {profiles.path}; name one")
+    document = _document(profiles, shown)
+    if json_:
+        print_json(document)
+        return
+    print(f"{shown}{'  in use' if document['in_use'] else ''}")
+    for key, value in document["properties"].items():
+        print(f"  {key}={value}")
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas profile delete staging`")
-def delete(name: Name) -> int:
+@local_command("profile delete")
+def delete(name: Name) -> None:
     """Delete a profile."""
-
-    def work() -> None:
-        Profiles().delete(name)
-        print(f"deleted {name}")
-
-    return _done("profile delete", work)
-
-
-def _done(command: str, work: Callable[[], None]) -> int:
-    try:
-        work()
-    except WrongCall as error:
-        return wrong_call(command, str(error))
-    return 0
+    Profiles().delete(name)
+    print(f"deleted {name}")
 
 
 def _document(profiles: Profiles, name: str) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
-from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, known, print_json, shown
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
+from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Json, Output, Report, known, print_json
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.client.admin import QuorumDescription, QuorumReplicaDescription
 from barnabas.storage.checkpoints import encode_uuid
 
@@ -18,63 +18,49 @@ app = App(
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas quorum describe`\n- `barnabas quorum describe --json`")
-def describe(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> int:
+@client_command("quorum describe")
+async def describe(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> None:
     """Show the leader of the metadata log, its epoch and high watermark, the lag of the followers, voters and observers."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            cluster_id = (await admin.describe_cluster())[0]
-            quorum = await admin.describe_quorum()
-        lag, lag_ms = _follower_lag(quorum)
-        if json_:
-            print_json(
-                {
-                    "cluster_id": cluster_id,
-                    "leader_id": quorum.leader_id,
-                    "leader_epoch": quorum.leader_epoch,
-                    "high_watermark": quorum.high_watermark,
-                    "max_follower_lag": lag,
-                    "max_follower_lag_ms": lag_ms,
-                    "voters": [_identity(each) for each in quorum.replicas if each.is_voter],
-                    "observers": [_identity(each) for each in quorum.replicas if not each.is_voter],
-                }
-            )
-            return
-        print(f"cluster         {cluster_id}")
-        print(f"leader          {quorum.leader_id} in epoch {quorum.leader_epoch}")
-        print(f"high watermark  {quorum.high_watermark}")
-        print(
-            f"follower lag    {'unknown' if lag is None else lag} records, {'unknown' if lag_ms is None else lag_ms} ms"
+    async with connection.admin() as admin:
+        cluster_id = (await admin.describe_cluster())[0]
+        quorum = await admin.describe_quorum()
+    lag, lag_ms = _follower_lag(quorum)
+    if json_:
+        print_json(
+            {
+                "cluster_id": cluster_id,
+                "leader_id": quorum.leader_id,
+                "leader_epoch": quorum.leader_epoch,
+                "high_watermark": quorum.high_watermark,
+                "max_follower_lag": lag,
+                "max_follower_lag_ms": lag_ms,
+                "voters": [_identity(each) for each in quorum.replicas if each.is_voter],
+                "observers": [_identity(each) for each in quorum.replicas if not each.is_voter],
+            }
         )
-        for name, voters in (("voters", True), ("observers", False)):
-            print(
-                f"{name:14}  {', '.join(_called(each) for each in quorum.replicas if each.is_voter is voters) or '-'}"
-            )
-
-    return worked("quorum describe", connection, work())
+        return
+    print(f"cluster         {cluster_id}")
+    print(f"leader          {quorum.leader_id} in epoch {quorum.leader_epoch}")
+    print(f"high watermark  {quorum.high_watermark}")
+    print(f"follower lag    {'unknown' if lag is None else lag} records, {'unknown' if lag_ms is None else lag_ms} ms")
+    for name, voters in (("voters", True), ("observers", False)):
+        print(f"{name:14}  {', '.join(_called(each) for each in quorum.replicas if each.is_voter is voters) or '-'}")
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas quorum replication`\n- `barnabas quorum replication --watch --every 2`"
 )
-def replication(
-    *, json_: Json = False, watch: Watch = False, every: Every = 1.0, connection: Connection = DEFAULT_CONNECTION
-) -> int:
+@client_command("quorum replication")
+async def replication(*, output: Output = DEFAULT_OUTPUT, connection: Connection = DEFAULT_CONNECTION) -> None:
     """Show each replica of the metadata log: its end, its lag, and when it was last seen by the leader."""
+    async with connection.admin() as admin:
 
-    async def work() -> None:
-        async with connection.admin() as admin:
+        async def read() -> list[_Replica]:
+            quorum = await admin.describe_quorum()
+            leader = _leader(quorum)
+            return [_Replica(each, leader) for each in quorum.replicas]
 
-            async def read() -> list[_Replica]:
-                quorum = await admin.describe_quorum()
-                leader = _leader(quorum)
-                return [_Replica(each, leader) for each in quorum.replicas]
-
-            await shown(
-                read, document=REPLICATION.documents, text=REPLICATION.text, json_=json_, watch=watch, every=every
-            )
-
-    return worked("quorum replication", connection, work())
+        await output.show(read, REPLICATION)
 
 
 def _leader(quorum: QuorumDescription) -> QuorumReplicaDescription | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.key_values import key_values
 from barnabas.cli.render import Cell, Json, Report, print_json
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.client.admin import ClientQuotas
 from barnabas.client.admin.quotas import QuotaEntityType
 from barnabas.client.errors import IllegalState
@@ -42,12 +44,42 @@ app = App(
     "- `barnabas quota set --default-client-id consumer_byte_rate=50MB/s`",
 )
 
-User = Annotated[str | None, Parameter(help="The user's name, such as alice; ANONYMOUS without authentication.")]
-ClientId = Annotated[str | None, Parameter(help="The client id.")]
-Ip = Annotated[str | None, Parameter(help="The address.")]
-DefaultUser = Annotated[bool, Parameter(negative=(), help="The default of users without a quota.")]
-DefaultClientId = Annotated[bool, Parameter(negative=(), help="The default of client ids without a quota.")]
-DefaultIp = Annotated[bool, Parameter(negative=(), help="The default of addresses without a quota.")]
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Entity:
+    """The options that name what has a quota."""
+
+    user: Annotated[str | None, Parameter(help="The user's name, such as alice; ANONYMOUS without authentication.")] = (
+        None
+    )
+    client_id: Annotated[str | None, Parameter(help="The client id.")] = None
+    ip: Annotated[str | None, Parameter(help="The address.")] = None
+    default_user: Annotated[bool, Parameter(negative=(), help="The default of users without a quota.")] = False
+    default_client_id: Annotated[bool, Parameter(negative=(), help="The default of client ids without a quota.")] = (
+        False
+    )
+    default_ip: Annotated[bool, Parameter(negative=(), help="The default of addresses without a quota.")] = False
+
+    def named(self) -> dict[QuotaEntityType, str | None]:
+        """The name by type; None is the default. Raises WrongCall: options exclude each other."""
+        found: dict[QuotaEntityType, str | None] = {}
+        options: Sequence[tuple[QuotaEntityType, str | None, bool]] = (
+            ("user", self.user, self.default_user),
+            ("client-id", self.client_id, self.default_client_id),
+            ("ip", self.ip, self.default_ip),
+        )
+        for kind, name, default in options:
+            if name is not None and default:
+                raise WrongCall(f"--{kind} and --default-{kind} exclude each other")
+            if name is not None or default:
+                found[kind] = name
+        if "ip" in found and len(found) > 1:
+            raise WrongCall("an address has quotas of its own, without user and client id")
+        return found
+
+
+NO_ENTITY: Final = Entity()
 DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only check the changes.")]
 
 
@@ -55,35 +87,24 @@ DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only che
     name=["list", "ls"],
     help_epilogue="Examples:\n\n- `barnabas quota list`\n- `barnabas quota list --user alice --json`",
 )
-def list_(
+@client_command("quota list")
+async def list_(
     *,
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client_id: DefaultClientId = False,
-    default_ip: DefaultIp = False,
+    of: Entity = NO_ENTITY,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Show quotas: all, or those of a user, a client id or an address, also where it is combined with others."""
-    try:
-        entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
-    except ValueError as error:
-        return wrong_call("quota list", str(error))
-
-    async def work() -> None:
-        wanted: dict[QuotaEntityType, str | EllipsisType | None] = {**entity}
-        async with connection.admin() as admin:
-            found = await admin.describe_client_quotas(wanted)
-        if json_:
-            print_json([{"entity": dict(each.entity), "quotas": dict(sorted(each.quotas.items()))} for each in found])
-        elif not found:
-            print("there are no such quotas" if entity else "there are no quotas", file=sys.stderr)
-        else:
-            print(QUOTAS.text((each, *quota) for each in found for quota in sorted(each.quotas.items())))
-
-    return worked("quota list", connection, work())
+    entity = of.named()
+    wanted: dict[QuotaEntityType, str | EllipsisType | None] = {**entity}
+    async with connection.admin() as admin:
+        found = await admin.describe_client_quotas(wanted)
+    if json_:
+        print_json([{"entity": dict(each.entity), "quotas": dict(sorted(each.quotas.items()))} for each in found])
+    elif not found:
+        print("there are no such quotas" if entity else "there are no quotas", file=sys.stderr)
+    else:
+        print(QUOTAS.text((each, *quota) for each in found for quota in sorted(each.quotas.items())))
 
 
 @app.command(
@@ -92,7 +113,8 @@ def list_(
     "- `barnabas quota set --user alice --default-client-id request_percentage=25`\n"
     "- `barnabas quota set --ip 10.0.0.7 connection_creation_rate=5`",
 )
-def set_(
+@client_command("quota set")
+async def set_(
     *quotas: Annotated[
         str,
         Parameter(
@@ -100,36 +122,21 @@ def set_(
             "controller_mutation_rate (partitions a second), connection_creation_rate (of an address)."
         ),
     ],
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client_id: DefaultClientId = False,
-    default_ip: DefaultIp = False,
+    of: Entity = NO_ENTITY,
     dry_run: DryRun = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Set quotas of one user, client id, both, or address. Quotas that are not named stay as they are."""
-    command = "quota set"
-    try:
-        entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
-        values = {key: quota_value(key, text) for key, text in key_values(command, quotas).items()}
-    except ValueError as error:
-        return wrong_call(command, str(error))
-    if user is not None and user.startswith("User:"):
-        return wrong_call(command, f"--user {user} is a principal: write the name alone, --user {user[5:]}")
+    entity = of.named()
+    values = {key: quota_value(key, text) for key, text in key_values(quotas).items()}
+    if of.user is not None and of.user.startswith("User:"):
+        raise WrongCall(f"--user {of.user} is a principal: write the name alone, --user {of.user[5:]}")
     if not entity or not values:
-        return wrong_call(
-            command, "name an entity, such as --user alice, and a quota, such as producer_byte_rate=10MB/s"
-        )
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            await admin.alter_client_quotas(entity, values, validate_only=dry_run)
-        _print_change(entity, values, dry_run, json_)
-
-    return worked(command, connection, work())
+        raise WrongCall("name an entity, such as --user alice, and a quota, such as producer_byte_rate=10MB/s")
+    async with connection.admin() as admin:
+        await admin.alter_client_quotas(entity, values, validate_only=dry_run)
+    _print_change(entity, values, dry_run, json_)
 
 
 @app.command(
@@ -137,50 +144,38 @@ def set_(
     help_epilogue="Examples:\n\n- `barnabas quota remove --user alice producer_byte_rate`\n"
     "- `barnabas quota remove --default-client-id --all`",
 )
-def remove_(
+@client_command("quota remove")
+async def remove_(
     *quotas: Annotated[str, Parameter(help="Names of quotas, such as producer_byte_rate.")],
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All quotas of the entity.")] = False,
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client_id: DefaultClientId = False,
-    default_ip: DefaultIp = False,
+    of: Entity = NO_ENTITY,
     dry_run: DryRun = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Remove quotas of one user, client id, both, or address."""
-    command = "quota remove"
-    try:
-        entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
-    except ValueError as error:
-        return wrong_call(command, str(error))
+    entity = of.named()
     if not entity or bool(quotas) == all_:
-        return wrong_call(command, "name an entity, such as --user alice, and its quotas or --all")
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            wanted: dict[QuotaEntityType, str | EllipsisType | None] = {**entity}
-            found = await admin.describe_client_quotas(wanted, strict=True)
-            present = found[0].quotas if found else {}
-            missing = [key for key in quotas if key not in present]
-            if missing or not present:
-                raise IllegalState(f"{_called(entity)} has no quota {missing[0] if missing else ''}".rstrip())
-            values: dict[str, float | None] = dict.fromkeys(quotas or present)
-            await admin.alter_client_quotas(entity, values, validate_only=dry_run)
-        _print_change(entity, values, dry_run, json_)
-
-    return worked(command, connection, work())
+        raise WrongCall("name an entity, such as --user alice, and its quotas or --all")
+    async with connection.admin() as admin:
+        wanted: dict[QuotaEntityType, str | EllipsisType | None] = {**entity}
+        found = await admin.describe_client_quotas(wanted, strict=True)
+        present = found[0].quotas if found else {}
+        missing = [key for key in quotas if key not in present]
+        if missing or not present:
+            raise IllegalState(f"{_called(entity)} has no quota {missing[0] if missing else ''}".rstrip())
+        values: dict[str, float | None] = dict.fromkeys(quotas or present)
+        await admin.alter_client_quotas(entity, values, validate_only=dry_run)
+    _print_change(entity, values, dry_run, json_)
 
 
 def quota_value(key: str, text: str) -> float:
     """Reads the value of a quota: bytes a second may have a unit, such as 10MB/s (powers of 1,000) or 10MiB/s and 10M (of 1,024).
 
-    Raises ValueError: the quota is unknown, or the text is no such value.
+    Raises WrongCall: the quota is unknown, or the text is no such value.
     """
     if key not in KEYS:
-        raise ValueError(f"unknown quota {key!r}; the quotas are {', '.join(KEYS)}")
+        raise WrongCall(f"unknown quota {key!r}; the quotas are {', '.join(KEYS)}")
     short = text.strip().removesuffix("/s")
     if key == "request_percentage":
         short = short.removesuffix("%")
@@ -188,34 +183,9 @@ def quota_value(key: str, text: str) -> float:
     unit = found[2].lower() if found else ""
     if found is None or unit not in UNITS or (unit and key not in BYTE_RATES):
         example = "10MB/s" if key in BYTE_RATES else "50"
-        raise ValueError(f"{text!r} is not a value for {key}, such as {example}")
+        raise WrongCall(f"{text!r} is not a value for {key}, such as {example}")
     value = float(found[1]) * UNITS[unit]
     return float(int(value)) if key in BYTE_RATES else value
-
-
-def _entity(
-    user: str | None,
-    client_id: str | None,
-    ip: str | None,
-    default_user: bool,
-    default_client_id: bool,
-    default_ip: bool,
-) -> dict[QuotaEntityType, str | None]:
-    """The entity that the options name. Raises ValueError."""
-    found: dict[QuotaEntityType, str | None] = {}
-    named: Sequence[tuple[QuotaEntityType, str | None, bool]] = (
-        ("user", user, default_user),
-        ("client-id", client_id, default_client_id),
-        ("ip", ip, default_ip),
-    )
-    for kind, name, default in named:
-        if name is not None and default:
-            raise ValueError(f"--{kind} and --default-{kind} exclude each other")
-        if name is not None or default:
-            found[kind] = name
-    if "ip" in found and len(found) > 1:
-        raise ValueError("an address has quotas of its own, without user and client id")
-    return found
 
 
 def _called(entity: Mapping[QuotaEntityType, str | None]) -> str:

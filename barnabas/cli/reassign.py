@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.kafka_files import (
     WrongFile,
     as_reassignment,
@@ -29,7 +30,7 @@ from barnabas.cli.reassigning import (
     state_of,
 )
 from barnabas.cli.render import Cell, Every, Json, Report, check_every, place_columns, print_json
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, client_command
 from barnabas.cli.throttles import as_rate
 from barnabas.client.admin import Admin
 from barnabas.client.errors import IllegalState
@@ -44,7 +45,8 @@ KeepThrottles = Annotated[bool, Parameter(negative=(), help="Leave the throttles
 IgnoreRacks = Annotated[bool, Parameter(negative=(), help="Plan as if brokers had no racks.")]
 
 
-def reassign_partitions(
+@client_command("partition reassign")
+async def reassign_partitions(
     *moves: Annotated[str, Parameter(help="TOPIC:PARTITION=1,2,3: the new replicas, the preferred leader first.")],
     file: Annotated[
         Path | None, Parameter(help='JSON of Kafka\'s tool: {"partitions": [{"topic", "partition", "replicas"}]}.')
@@ -77,33 +79,39 @@ def reassign_partitions(
     every: Every = 1.0,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Move partitions to other brokers, or change their number of replicas."""
-    command = "partition reassign"
-    try:
-        wanted = [*map(replicas_argument, moves), *([] if file is None else read_reassignment_file(file))]
-        without_doubles(partition for partition, _ in wanted)
-        targets = dict(wanted)
-        topics = [*topic, *([] if topics_file is None else read_topics_file(topics_file))]
-        nodes = None if brokers is None else _nodes(brokers)
-        rate = None if throttle is None else as_rate(throttle)
-        if replication_factor is not None and replication_factor < 1:
-            raise ValueError(f"--replication-factor {replication_factor}: a partition needs at least one replica")
-    except ValueError as error:
-        return wrong_call(command, str(error))
+    wanted = [*map(replicas_argument, moves), *([] if file is None else read_reassignment_file(file))]
+    without_doubles(partition for partition, _ in wanted)
+    targets = dict(wanted)
+    topics = [*topic, *([] if topics_file is None else read_topics_file(topics_file))]
+    nodes = None if brokers is None else _nodes(brokers)
+    rate = None if throttle is None else as_rate(throttle)
+    if replication_factor is not None and replication_factor < 1:
+        raise WrongCall(f"--replication-factor {replication_factor}: a partition needs at least one replica")
     if generate and verify:
-        return wrong_call(command, "--generate and --verify exclude each other")
+        raise WrongCall("--generate and --verify exclude each other")
     if generate and targets:
-        return wrong_call(command, "--generate makes a plan: it takes --topic and --brokers, and no replicas")
+        raise WrongCall("--generate makes a plan: it takes --topic and --brokers, and no replicas")
     if not generate and (topics or nodes is not None or replication_factor is not None):
-        return wrong_call(command, "--topic, --brokers and --replication-factor need --generate")
+        raise WrongCall("--topic, --brokers and --replication-factor need --generate")
     if not generate and not targets:
-        return wrong_call(command, "nothing to reassign: name TOPIC:PARTITION=1,2,3, --file, or --generate")
-    if generate:
-        return worked(command, connection, _generate(connection, topics, nodes, replication_factor, ignore_racks, save))
-    if verify:
-        return _verify(command, targets, keep_throttles, json_, connection)
-    return _execute(command, targets, rate, additional, save, (wait, watch, every, keep_throttles), json_, connection)
+        raise WrongCall("nothing to reassign: name TOPIC:PARTITION=1,2,3, --file, or --generate")
+    check_every(every)
+    async with connection.admin() as admin:
+        if generate:
+            await _generate(admin, topics, nodes, replication_factor, ignore_racks, save)
+        elif verify:
+            await _verify(admin, targets, keep_throttles, json_)
+        else:
+            if save is not None:
+                _save(save, await present_replicas(admin, sorted({each.topic for each in targets})))
+            started = await _start(admin, targets, rate, additional, json_)
+            if wait or watch:
+                await finish(admin, started, every=every, watch=watch, keep_throttles=keep_throttles)
+                print(f"{len(started)} partitions are complete", file=sys.stderr)
+            else:
+                print("started; `partition reassign --verify` shows the end and removes throttles", file=sys.stderr)
 
 
 async def brokers_with_racks(admin: Admin, nodes: list[int] | None, *, ignore_racks: bool) -> dict[int, str | None]:
@@ -123,16 +131,15 @@ async def brokers_with_racks(admin: Admin, nodes: list[int] | None, *, ignore_ra
 
 
 async def _generate(
-    connection: Connection,
+    admin: Admin,
     topics: list[str],
     nodes: list[int] | None,
     replication_factor: int | None,
     ignore_racks: bool,
     save: Path | None,
 ) -> None:
-    async with connection.admin() as admin:
-        racks = await brokers_with_racks(admin, nodes, ignore_racks=ignore_racks)
-        present = await present_replicas(admin, topics or await admin.list_topics())
+    racks = await brokers_with_racks(admin, nodes, ignore_racks=ignore_racks)
+    present = await present_replicas(admin, topics or await admin.list_topics())
     if not present:
         raise IllegalState("there is no topic to plan for")
     try:
@@ -145,56 +152,23 @@ async def _generate(
     print(f"{moved} replicas would be copied", file=sys.stderr)
 
 
-def _execute(
-    command: str,
-    targets: ReplicaLists,
-    rate: int | None,
-    additional: bool,
-    save: Path | None,
-    waiting: tuple[bool, bool, float, bool],
-    json_: bool,
-    connection: Connection,
-) -> int:
-    wait, watch, every, keep_throttles = waiting
-    before: ReplicaLists = {}
-
-    async def work() -> None:
-        check_every(every)
-        async with connection.admin() as admin:
-            if save is not None:
-                _save(save, await present_replicas(admin, sorted({each.topic for each in targets})))
-            before.update(await start_reassignment(admin, targets, rate=rate, additional=additional))
-            started = {partition: targets[partition] for partition in before}
-            if json_ or started:
-                MOVES.show([(each, before[each], to) for each, to in sorted(started.items())], json_)
-            if started and (wait or watch):
-                await finish(admin, started, every=every, watch=watch, keep_throttles=keep_throttles)
-                print(f"{len(started)} partitions are complete", file=sys.stderr)
-            elif started:
-                print("started; `partition reassign --verify` shows the end and removes throttles", file=sys.stderr)
-
-    code = worked(command, connection, work())
-    if code == 0 and not before:
-        return wrong_call(command, "nothing to change: the partitions have these replicas already")
-    return code
+async def _start(admin: Admin, targets: ReplicaLists, rate: int | None, additional: bool, json_: bool) -> ReplicaLists:
+    """Starts and shows the moves that change something; returns them. Raises WrongCall if there are none."""
+    before = await start_reassignment(admin, targets, rate=rate, additional=additional)
+    if json_ or before:
+        MOVES.show([(each, replicas, targets[each]) for each, replicas in sorted(before.items())], json_)
+    if not before:
+        raise WrongCall("nothing to change: the partitions have these replicas already")
+    return {each: targets[each] for each in before}
 
 
-def _verify(
-    command: str, targets: Mapping[Any, tuple[int, ...]], keep_throttles: bool, json_: bool, connection: Connection
-) -> int:
-    complete = True
-
-    async def work() -> None:
-        nonlocal complete
-        async with connection.admin() as admin:
-            states = await state_of(admin, targets)
-            complete = all(each.state == "complete" for each in states)
-            if not keep_throttles and not any(each.state == "in progress" for each in states):
-                await end_throttles(admin, targets)
-        STATES.show(states, json_)
-
-    code = worked(command, connection, work())
-    return code if complete else 1
+async def _verify(admin: Admin, targets: ReplicaLists, keep_throttles: bool, json_: bool) -> None:
+    states = await state_of(admin, targets)
+    if not keep_throttles and not any(each.state == "in progress" for each in states):
+        await end_throttles(admin, targets)
+    STATES.show(states, json_)
+    if any(each.state != "complete" for each in states):
+        raise Ended(1)
 
 
 MOVES = Report[tuple[TopicPartition, Sequence[int], Sequence[int]]](

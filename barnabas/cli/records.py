@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.confirmation import Yes, confirmed
-from barnabas.cli.kafka_files import WrongFile, offset_argument, read_offsets_file, without_doubles
+from barnabas.cli.client_properties import WrongCall
+from barnabas.cli.confirmation import Yes, confirm
+from barnabas.cli.kafka_files import offset_argument, read_offsets_file, without_doubles
 from barnabas.cli.render import Cell, Json, Report
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, client_command
 from barnabas.client.admin import Admin
 from barnabas.client.errors import KafkaError, RequestTimedOut
 from barnabas.client.types import TopicPartition
@@ -26,7 +27,8 @@ app = App(name="records", help_epilogue="Examples:\n\n- `barnabas records delete
     help_epilogue="Examples:\n\n- `barnabas records delete orders:0:100 orders:1:latest`\n"
     "- `barnabas records delete --file offsets.json --yes`"
 )
-def delete(
+@client_command("records delete")
+async def delete(
     *offsets: Annotated[
         str, Parameter(help="TOPIC:PARTITION:OFFSET, the first offset to keep; `latest` or -1 deletes all records.")
     ],
@@ -37,38 +39,24 @@ def delete(
     yes: Yes = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Delete the records below an offset of partitions, for good. Asks first on a terminal; elsewhere it needs --yes."""
-    command = "records delete"
-    try:
-        named = [*map(offset_argument, offsets), *([] if file is None else read_offsets_file(file))]
-        without_doubles(partition for partition, _ in named)
-    except WrongFile as error:
-        return wrong_call(command, str(error))
+    named = [*map(offset_argument, offsets), *([] if file is None else read_offsets_file(file))]
+    without_doubles(partition for partition, _ in named)
     if not named:
-        return wrong_call(command, "nothing to delete: name TOPIC:PARTITION:OFFSET, or --file")
-    before = dict(named)
-    outcome = {"confirmed": True, "failed": False}
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            plan = await _plan(admin, before)
-            if not dry_run and not yes:
-                count = sum(row["records"] or 0 for row in plan)
+        raise WrongCall("nothing to delete: name TOPIC:PARTITION:OFFSET, or --file")
+    async with connection.admin() as admin:
+        plan = await _plan(admin, dict(named))
+        if not dry_run:
+            if not yes:
                 print(RECORDS.text(plan), file=sys.stderr)
-                if not confirmed(f"delete up to {count} records for good?"):
-                    outcome["confirmed"] = False
-                    return
-            if not dry_run:
-                for row in plan:
-                    await _delete(admin, row)
-        outcome["failed"] = any(row["error"] for row in plan)
-        RECORDS.show(plan, json_)
-
-    code = worked(command, connection, work())
-    if not outcome["confirmed"]:
-        return wrong_call(command, "nothing was deleted: confirm with y, or give --yes")
-    return 1 if outcome["failed"] else code
+            count = sum(row["records"] or 0 for row in plan)
+            confirm(yes, f"delete up to {count} records for good?", "nothing was deleted")
+            for row in plan:
+                await _delete(admin, row)
+    RECORDS.show(plan, json_)
+    if any(row["error"] for row in plan):
+        raise Ended(1)
 
 
 async def _plan(admin: Admin, before: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 from cyclopts import Parameter
 
@@ -211,35 +211,48 @@ def print_json(document: Any) -> None:
     print(as_json(document, 2))
 
 
-async def shown(
-    read: Callable[[], Awaitable[T]],
-    *,
-    document: Callable[[T], Any],
-    text: Callable[[T], str],
-    json_: bool,
-    watch: bool = False,
-    every: float = 1.0,
-    empty: str = "",
-) -> None:
-    """Prints what `read` returns, as JSON or text. With `watch` until it is cancelled; JSON is then on one line.
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Output:
+    """The options of a report that can stay up to date."""
 
-    `empty` goes to stderr, in place of the text, if `read` returns nothing.
-    """
-    if watch:
-        form = (lambda found: as_json(document(found))) if json_ else text
+    json_: Json = False
+    watch: Watch = False
+    every: Every = 1.0
 
-        async def rendered() -> str:
-            return form(await read())
+    async def show(
+        self,
+        read: Callable[[], Awaitable[list[T]]],
+        report: Report[T],
+        text: Callable[[list[T]], str] | None = None,
+        *,
+        empty: str = "",
+    ) -> None:
+        """Prints the rows that `read` returns. With --watch until it is cancelled; JSON is then on one line.
 
-        await watched(every, rendered, in_place=not json_)
-        return
-    found = await read()
-    if empty and not found:
-        print(empty, file=sys.stderr)
-    if json_:
-        print_json(document(found))
-    elif (found or not empty) and (line := text(found)):
-        print(line)
+        Args:
+            text: the text of the rows, where it is not that of the report.
+            empty: goes to stderr, in place of the text, if there are no rows.
+        """
+        as_text = text or report.text
+        if self.watch:
+
+            async def rendered() -> str:
+                rows = await read()
+                return as_json(report.documents(rows)) if self.json_ else as_text(rows)
+
+            await watched(self.every, rendered, in_place=not self.json_)
+            return
+        rows = await read()
+        if empty and not rows:
+            print(empty, file=sys.stderr)
+        if self.json_:
+            print_json(report.documents(rows))
+        elif (rows or not empty) and (lines := as_text(rows)):
+            print(lines)
+
+
+DEFAULT_OUTPUT: Final = Output()
 
 
 def check_every(every: float) -> None:

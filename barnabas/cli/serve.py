@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from barnabas.cli.broker_platform import brokers_refused
 from barnabas.cli.logs import LogFormat, LogLevel, LogOutput
 from barnabas.errors import BrokerError
 
@@ -119,6 +118,18 @@ def serve(
     from barnabas.cli.node_program import run_node
 
     raise SystemExit(run_node(broker_config, ignored, output, until_stdin_ends=until_stdin_ends, started=started))
+
+
+def brokers_refused(command: str) -> bool:
+    """Whether brokers cannot run here, as on Windows, which lacks `os.pread`, `fcntl` and syncs of folders; says so."""
+    if hasattr(os, "pread"):
+        return False
+    print(
+        f"barnabas {command}: brokers need Linux or macOS; on Windows run them in WSL or in a container. "
+        "The client and the other commands work here.",
+        file=sys.stderr,
+    )
+    return True
 
 
 def _as_kafkas_image(variables: Mapping[str, str], node_id: int, output: LogOutput) -> str:

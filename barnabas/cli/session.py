@@ -12,11 +12,13 @@ import math
 import shlex
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec
 
 from cyclopts import Parameter
 
@@ -31,7 +33,7 @@ from barnabas.cli.client_properties import (
 )
 from barnabas.cli.interruption import Interruptible
 from barnabas.cli.profiles import Profiles
-from barnabas.cli.streams import printable
+from barnabas.cli.streams import OutputUnwritable, printable
 from barnabas.client.errors import AuthorizationFailed, BrokerUnreachable, IllegalState, KafkaError, ResponseError
 from barnabas.client.net.core.bootstrap import parse_bootstrap
 from barnabas.errors import BarnabasError, LocalProtocolError
@@ -40,6 +42,8 @@ from barnabas.runtime.scope import Scope
 
 if TYPE_CHECKING:
     from barnabas.client import Admin, Consumer, Producer
+
+P = ParamSpec("P")
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 DEFAULT_TIMEOUT_S: Final = 5.0
@@ -119,9 +123,16 @@ class Connection:
         """The time limit of a request, at least 1 ms."""
         return max(1, round(self.timeout_s * 1000))
 
-    def admin(self, **settings: Any) -> Admin:
-        """Returns an Admin that is not started yet; `settings` override those of this connection."""
-        return client.Admin(**{**self._arguments("admin"), **settings})
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Admin]:
+        """Runs an Admin, after `check`."""
+        await self.check()
+        async with self.new_admin() as admin:
+            yield admin
+
+    def new_admin(self) -> Admin:
+        """Returns an Admin that is not started yet."""
+        return client.Admin(**self._arguments("admin"))
 
     def producer(self, **settings: Any) -> Producer:
         """Returns a Producer that is not started yet; `settings` override those of this connection.
@@ -221,14 +232,14 @@ def _reason(host: str, error: OSError | UnicodeError) -> str:
 
 
 def worked(
-    command: str, connection: Connection, work: Coroutine[Any, Any, None], *, check: bool = True, about: str = ""
+    command: str, connection: Connection, work: Coroutine[Any, Any, None], *, check: bool = False, about: str = ""
 ) -> int:
     """Runs a command's work and returns its exit code; prints a failure in one line on stderr.
 
     Ctrl-C and SIGTERM cancel the work; the exit code is 130 or 143 then.
 
     Args:
-        check: whether the work begins only if a broker listens.
+        check: whether the work begins only if a broker listens, as `Connection.admin` also makes sure.
         about: TYPE:NAME of the resource, for an error of authorization that names none.
     """
 
@@ -260,6 +271,52 @@ def worked(
         complain(command, told_reason(command, error, about, connection))
         return running.code or 1
     return running.code
+
+
+def client_command(
+    command: str, *, about: str = ""
+) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, int]]:
+    """Makes a command of a coroutine function: see `worked`. `Connection.admin` looks for a broker, after the checks of the arguments.
+
+    `about` names parameters of the function, as in "topic:{topic}".
+    """
+
+    def decorated(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, int]:
+        @wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> int:
+            given = signature(function).bind(*args, **kwargs)
+            given.apply_defaults()
+            resource = about.format(**given.arguments)
+            work = function(*args, **kwargs)
+            return worked(command, given.arguments["connection"], work, about=resource)
+
+        return run
+
+    return decorated
+
+
+def local_command(command: str) -> Callable[[Callable[P, None]], Callable[P, int]]:
+    """Makes a command of a function that asks no broker. Prints its errors in one line: WrongCall exits with 2, others with 1."""
+
+    def decorated(function: Callable[P, None]) -> Callable[P, int]:
+        @wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> int:
+            try:
+                function(*args, **kwargs)
+            except WrongCall as error:
+                return wrong_call(command, str(error))
+            except Ended as end:
+                return end.code
+            except OutputUnwritable:
+                raise
+            except (BarnabasError, OSError) as error:
+                complain(command, error)
+                return 1
+            return 0
+
+        return run
+
+    return decorated
 
 
 def _cannot_be_carried(error: BaseException) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter, Token
 
-from barnabas.cli.data_directory import DataDirectory, NoDirectory, PartitionFolder, read_data_directory
+from barnabas.cli.client_properties import WrongCall
+from barnabas.cli.data_directory import DataDirectory, PartitionFolder, read_data_directory
 from barnabas.cli.render import Cell, Json, Report, as_size, print_json
 from barnabas.cli.scram_arguments import scram_records
-from barnabas.cli.session import wrong_call
+from barnabas.cli.session import Ended, local_command
 from barnabas.cli.storage_check import SEVERITIES, Finding, check_directories
-from barnabas.cli.storage_format import NotFormatted, format_directories
+from barnabas.cli.storage_format import format_directories
 from barnabas.cli.stored_metadata import stored_image
 from barnabas.cli.streams import printable
-from barnabas.errors import BarnabasError
 from barnabas.protocol.metadata_versions import metadata_version_level, metadata_version_name
 from barnabas.runtime.randomness import SystemRng
 from barnabas.storage.checkpoints import encode_uuid
@@ -46,53 +45,42 @@ Directories = Annotated[
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas storage info data`\n- `barnabas storage info data --json`")
-def info(*directories: Directories, json_: Json = False) -> int:
+@local_command("storage info")
+def info(*directories: Directories, json_: Json = False) -> None:
     """Show what data directories hold: owner, how they were stopped, partitions, metadata log. A broker may run on them."""
-    try:
-        found = [read_data_directory(path) for path in directories]
-        documents = [_as_json(each) for each in found]
-    except NoDirectory as error:
-        return wrong_call("storage info", str(error))
-    except (BarnabasError, OSError) as error:
-        print(f"barnabas storage info: {error}", file=sys.stderr)
-        return 1
+    documents = [_as_json(each) for each in [read_data_directory(path) for path in directories]]
     if json_:
         print_json(documents)
     else:
         print("\n\n".join(map(_text, documents)))
-    return 0
 
 
 @app.command(
     name="check",
     help_epilogue="Examples:\n\n- `barnabas storage check data`\n- `barnabas storage check disk1 disk2 --all-records --json`",
 )
+@local_command("storage check")
 def check_(
     *directories: Directories,
     all_records: Annotated[
         bool, Parameter(negative=(), help="Also check the records that Kafka trusts at a start; reads everything.")
     ] = False,
     json_: Json = False,
-) -> int:
+) -> None:
     """Say what Apache Kafka 4.3.1 would refuse, lose, set aside or rebuild at a start on these directories, and why.
 
     Changes nothing. The exit code is 1 if it would do more than rebuild.
     """
-    try:
-        found = [read_data_directory(path) for path in directories]
-        image = next((stored_image(each) for each in found if each.metadata is not None), None)
-        findings = list(check_directories(found, image, all_records=all_records))
-    except NoDirectory as error:
-        return wrong_call("storage check", str(error))
-    except (BarnabasError, OSError) as error:
-        print(f"barnabas storage check: {error}", file=sys.stderr)
-        return 1
+    found = [read_data_directory(path) for path in directories]
+    image = next((stored_image(each) for each in found if each.metadata is not None), None)
+    findings = list(check_directories(found, image, all_records=all_records))
     findings.sort(key=lambda each: (SEVERITIES.index(each.severity), each.path))
     if json_:
         print_json([each._asdict() for each in findings])
     else:
         _show_findings(findings)
-    return 0 if all(each.severity in HARMLESS for each in findings) else 1
+    if any(each.severity not in HARMLESS for each in findings):
+        raise Ended(1)
 
 
 @app.command(name="random-uuid", help_epilogue="Examples:\n\n- `barnabas storage random-uuid`")
@@ -108,6 +96,7 @@ def random_uuid() -> int:
     "- `barnabas storage format disk1 disk2 --node-id 1 --cluster-id 5L6g3nShT-eMCtKaX86swQ --release 4.2`\n"
     "- `barnabas storage format data --node-id 1 --add-scram @users.txt`",
 )
+@local_command("storage format")
 def format_(
     *directories: Directories,
     node_id: Annotated[int, Parameter(help="Node id of the broker that will use them.")],
@@ -128,30 +117,25 @@ def format_(
         ),
     ] = None,
     json_: Json = False,
-) -> int:
+) -> None:
     """Format directories before the first start of a node, as Kafka's kafka-storage does. Both Barnabas and Kafka start on them.
 
     The first directory gets the metadata log. Barnabas formats an empty directory itself at the first start.
     """
-    command = "storage format"
     try:
         level = metadata_version_level(release)
         rng = SystemRng()
         users = scram_records(_scram_arguments(add_scram or ()), rng)
         done = format_directories(directories, node_id, cluster_id, level, rng, ignore_formatted, users)
-    except (ValueError, NoDirectory) as error:
-        return wrong_call(command, str(error))
-    except (NotFormatted, BarnabasError, OSError) as error:
-        print(f"barnabas storage format: {error}", file=sys.stderr)
-        return 1
+    except ValueError as error:
+        raise WrongCall(str(error)) from None
     if not done:
-        return wrong_call(command, "nothing to format: all directories are formatted")
+        raise WrongCall("nothing to format: all directories are formatted")
     if json_:
         print_json([{"path": str(path), **_meta(meta)} for path, meta in done.items()])
     else:
         for path, meta in done.items():
             print(f"formatted {path}: cluster {meta.cluster_id}, node {meta.node_id}, {metadata_version_name(level)}")
-    return 0
 
 
 def _scram_arguments(arguments: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.client.admin import Admin, ConfigResource, PartitionReassignment
 from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
 from barnabas.client.types import TopicPartition
@@ -21,12 +22,12 @@ _UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 def as_rate(text: str) -> int:
     """Reads bytes a second, such as 50000000 or 50M (K, M and G are powers of 1,024).
 
-    Raises ValueError: it is no positive number of this form.
+    Raises WrongCall: it is no positive number of this form.
     """
     found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII)
     rate = int(found[1]) * _UNITS[found[2]] if found else 0
     if not 0 < rate < 2**63:
-        raise ValueError(f"{text!r} is no number of bytes a second, such as 50000000 or 50M")
+        raise WrongCall(f"{text!r} is no number of bytes a second, such as 50000000 or 50M")
     return rate
 
 

@@ -15,17 +15,15 @@ from cyclopts import App, Parameter
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.key_values import key_values
 from barnabas.cli.render import (
+    DEFAULT_OUTPUT,
     Cell,
-    Every,
-    Json,
+    Output,
     Report,
-    Watch,
     as_size,
     known,
     printed_uuid,
-    shown,
 )
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, each, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, each
 from barnabas.cli.streams import printable
 from barnabas.client.admin import Admin, ConfigEntry, NewTopic
 from barnabas.client.errors import (
@@ -75,7 +73,8 @@ AtMinIsr = Annotated[bool, Parameter(negative=(), help=f"Only partitions with ju
     "- `barnabas topic create orders payments --if-not-exists`\n"
     "- `barnabas topic create orders --replica-assignment 1:2,2:3` makes two partitions, led by brokers 1 and 2."
 )
-def create(
+@client_command("topic create")
+async def create(
     *topics: Annotated[str, Parameter(required=True, help="Names of the topics.")],
     partitions: Annotated[
         int, Parameter(name=["--partitions", "-p"], help="Number of partitions; -1 takes the broker's num.partitions.")
@@ -94,43 +93,39 @@ def create(
     config: Configs = (),
     if_not_exists: Annotated[bool, Parameter(negative=(), help="A topic that exists is no error.")] = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Create topics."""
-    configs = key_values("topic create", config)
+    configs = key_values(config)
     if replica_assignment is not None and (partitions, replication_factor) != (-1, -1):
-        return wrong_call("topic create", "--replica-assignment excludes --partitions and --replication-factor")
+        raise WrongCall("--replica-assignment excludes --partitions and --replication-factor")
     try:
         assignment = {} if replica_assignment is None else _assignment(replica_assignment)
     except ValueError:
         text = (
             f"--replica-assignment {replica_assignment!r} is not as in 1:2,2:3: brokers of partition 0, of partition 1"
         )
-        return wrong_call("topic create", text)
+        raise WrongCall(text) from None
     names = list(dict.fromkeys(topics))
     at_once = max(1, min(TOPICS_PER_REQUEST, PARTITIONS_PER_REQUEST // max(partitions, len(assignment), 1)))
+    refused: dict[str, KafkaError] = {}
+    created: dict[str, tuple[int, int]] = {}
+    async with connection.admin() as admin:
+        for start in range(0, len(names), at_once):
+            wanted = names[start : start + at_once]
+            new = [NewTopic(name, partitions, replication_factor, configs, assignment) for name in wanted]
+            created |= await admin.create_topics(new, refused=refused)
 
-    async def work() -> None:
-        refused: dict[str, KafkaError] = {}
-        created: dict[str, tuple[int, int]] = {}
-        async with connection.admin() as admin:
-            for start in range(0, len(names), at_once):
-                wanted = names[start : start + at_once]
-                new = [NewTopic(name, partitions, replication_factor, configs, assignment) for name in wanted]
-                created |= await admin.create_topics(new, refused=refused)
+    async def tell(topic: str) -> None:
+        if topic in created:
+            count, replicas = created[topic]
+            what = "1 partition" if count == 1 else f"{count} partitions"
+            print(f"created {topic}" + (f" with {what}, replication factor {replicas}" if count > 0 else ""))
+        elif if_not_exists and isinstance(refused[topic], TopicAlreadyExists):
+            print(f"{topic} exists")
+        else:
+            raise refused[topic]
 
-        async def tell(topic: str) -> None:
-            if topic in created:
-                count, replicas = created[topic]
-                what = "1 partition" if count == 1 else f"{count} partitions"
-                print(f"created {topic}" + (f" with {what}, replication factor {replicas}" if count > 0 else ""))
-            elif if_not_exists and isinstance(refused[topic], TopicAlreadyExists):
-                print(f"{topic} exists")
-            else:
-                raise refused[topic]
-
-        await each("topic create", names, tell, connection, "topic")
-
-    return worked("topic create", connection, work())
+    await each("topic create", names, tell, connection, "topic")
 
 
 @app.command(
@@ -138,52 +133,46 @@ def create(
     help_epilogue="Examples:\n\n- `barnabas topic list 'load-*' --internal`\n- `barnabas topic list --long`\n"
     "- `barnabas topic list --json`",
 )
-def list_(
+@client_command("topic list")
+async def list_(
     *topics: Names,
     regex: Regex = False,
     internal: Internal = False,
     long: Annotated[
         bool, Parameter(name=["--long", "-l"], negative=(), help="Show partitions, leaders, records and size.")
     ] = False,
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """List topics."""
+    async with connection.admin() as admin:
 
-    async def work() -> None:
-        async with connection.admin() as admin:
+        async def names() -> list[str]:
+            there = await admin.list_topics(include_internal=internal)
+            chosen = _chosen(there, topics, regex, strict=False) if topics else there
+            return sorted(set(chosen) & set(there))
 
-            async def names() -> list[str]:
-                there = await admin.list_topics(include_internal=internal)
-                chosen = _chosen(there, topics, regex, strict=False) if topics else there
-                return sorted(set(chosen) & set(there))
+        empty = "no topic matches" if topics else "there are no topics"
+        table = LONG if long or (output.watch and not output.json_) else TOPICS
+        if not (long or output.json_ or output.watch):
+            found = await names()
+            print("\n".join(found)) if found else print(empty, file=sys.stderr)
+            return
 
-            empty = "no topic matches" if topics else "there are no topics"
-            table = LONG if long or (watch and not json_) else TOPICS
-            if not (long or json_ or watch):
-                found = await names()
-                print("\n".join(found)) if found else print(empty, file=sys.stderr)
-                return
+        async def read() -> list[TopicReport]:
+            infos = (await admin.describe_topics(await names(), refused={})).values()
+            reports = [TopicReport(each) for each in infos]
+            return await _measured(admin, reports) if table is LONG else reports
 
-            async def read() -> list[TopicReport]:
-                infos = (await admin.describe_topics(await names(), refused={})).values()
-                reports = [TopicReport(each) for each in infos]
-                return await _measured(admin, reports) if table is LONG else reports
-
-            await shown(
-                read, document=table.documents, text=LONG.text, json_=json_, watch=watch, every=every, empty=empty
-            )
-
-    return worked("topic list", connection, work())
+        await output.show(read, table, empty=empty)
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas topic describe orders`\n- `barnabas topic describe --under-replicated --watch`"
     " shows what replicas still have to catch up with.\n- `barnabas topic describe orders --json`"
 )
-def describe(
+@client_command("topic describe")
+async def describe(
     *topics: Annotated[str, Parameter(help="Names or patterns of topics [default: all].")],
     regex: Regex = False,
     internal: Internal = False,
@@ -192,11 +181,9 @@ def describe(
     under_min_isr: UnderMinIsr = False,
     at_min_isr: AtMinIsr = False,
     if_exists: IfExists = False,
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Show topics: partitions with leaders, replicas and offsets, and the configs set on the topic."""
     filters = {
         "under-replicated": under_replicated,
@@ -207,43 +194,34 @@ def describe(
     chosen = [name for name, wanted in filters.items() if wanted]
     missing: dict[str, KafkaError] = {}
 
-    async def work() -> None:
-        async with connection.admin() as admin:
-
-            async def read() -> list[TopicReport]:
-                missing.clear()
-                names = await _named(admin, topics, regex, internal, if_exists)
-                found = await admin.describe_topics(names, refused=missing)
-                if watch and topics and missing:
-                    raise next(iter(missing.values()))
-                reports = await _measured(admin, await _configured(admin, found.values()))
-                if chosen:
-                    reports = [left for each in reports if (left := each.only(chosen)).info.partitions]
-                    if not reports and not watch:
-                        print(f"no partition is {' or '.join(chosen)}", file=sys.stderr)
-                return reports
-
-            await shown(
-                read,
-                document=DESCRIBED.documents,
-                text=lambda reports: "\n".join(map(_text, reports)),
-                json_=json_,
-                watch=watch,
-                every=every,
-            )
-            await each("topic describe", missing, refused, connection, "topic")
-
     async def refused(name: str) -> None:
         if not (if_exists and isinstance(missing[name], UnknownTopicOrPartition)):
             raise missing[name]
 
-    return worked("topic describe", connection, work())
+    async with connection.admin() as admin:
+
+        async def read() -> list[TopicReport]:
+            missing.clear()
+            names = await _named(admin, topics, regex, internal, if_exists)
+            found = await admin.describe_topics(names, refused=missing)
+            if output.watch and topics and missing:
+                raise next(iter(missing.values()))
+            reports = await _measured(admin, await _configured(admin, found.values()))
+            if chosen:
+                reports = [left for each in reports if (left := each.only(chosen)).info.partitions]
+                if not reports and not output.watch:
+                    print(f"no partition is {' or '.join(chosen)}", file=sys.stderr)
+            return reports
+
+        await output.show(read, DESCRIBED, lambda reports: "\n".join(map(_text, reports)))
+        await each("topic describe", missing, refused, connection, "topic")
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas topic alter orders --partitions 6 --config retention.ms=1000 --unset cleanup.policy`"
 )
-def alter(
+@client_command("topic alter", about="topic:{topic}")
+async def alter(
     topic: Annotated[str, Parameter(help="Name of the topic.")],
     *,
     partitions: Annotated[int | None, Parameter(help="Raise the number of partitions to this total.")] = None,
@@ -251,58 +229,51 @@ def alter(
     unset: Annotated[tuple[str, ...], Parameter(negative=(), help="A config to reset to its default.")] = (),
     if_exists: IfExists = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Change a topic's configs or raise its number of partitions."""
-    changes: dict[str, str | None] = {**key_values("topic alter", config), **dict.fromkeys(unset)}
+    changes: dict[str, str | None] = {**key_values(config), **dict.fromkeys(unset)}
     if not changes and partitions is None:
-        return wrong_call("topic alter", "give a change: --partitions, --config or --unset")
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            try:
-                await admin.describe_topics([topic])  # a missing topic is reported first, and nothing is changed
-                if changes:
-                    await admin.alter_configs(changes, topic=topic)
-                    done = [f"{name} unset" if value is None else f"{name}={value}" for name, value in changes.items()]
-                    print(f"altered {topic}: {', '.join(done)}")
-                if partitions is not None:
-                    await admin.create_partitions({topic: partitions})
-                    print(f"altered {topic}: {partitions} partitions")
-            except UnknownTopicOrPartition:
-                if not if_exists:
-                    raise
-                print(f"{topic} does not exist")
-
-    return worked("topic alter", connection, work(), about=f"topic:{topic}")
+        raise WrongCall("give a change: --partitions, --config or --unset")
+    async with connection.admin() as admin:
+        try:
+            await admin.describe_topics([topic])  # a missing topic is reported first, and nothing is changed
+            if changes:
+                await admin.alter_configs(changes, topic=topic)
+                done = [f"{name} unset" if value is None else f"{name}={value}" for name, value in changes.items()]
+                print(f"altered {topic}: {', '.join(done)}")
+            if partitions is not None:
+                await admin.create_partitions({topic: partitions})
+                print(f"altered {topic}: {partitions} partitions")
+        except UnknownTopicOrPartition:
+            if not if_exists:
+                raise
+            print(f"{topic} does not exist")
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas topic delete orders payments`\n- `barnabas topic delete 'load-*'`")
-def delete(
+@client_command("topic delete")
+async def delete(
     *topics: Annotated[str, Parameter(required=True, help="Names or patterns of topics: 'load-*'.")],
     regex: Regex = False,
     if_exists: IfExists = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Delete topics with all their records."""
+    refused: dict[str, KafkaError] = {}
+    async with connection.admin() as admin:
+        names = await _named(admin, topics, regex, False, if_exists)
+        for start in range(0, len(names), TOPICS_PER_REQUEST):
+            await admin.delete_topics(names[start : start + TOPICS_PER_REQUEST], refused=refused)
 
-    async def work() -> None:
-        refused: dict[str, KafkaError] = {}
-        async with connection.admin() as admin:
-            names = await _named(admin, topics, regex, False, if_exists)
-            for start in range(0, len(names), TOPICS_PER_REQUEST):
-                await admin.delete_topics(names[start : start + TOPICS_PER_REQUEST], refused=refused)
+    async def tell(topic: str) -> None:
+        if topic not in refused:
+            print(f"deleted {topic}")
+        elif if_exists and isinstance(refused[topic], UnknownTopicOrPartition):
+            print(f"{topic} does not exist")
+        else:
+            raise refused[topic]
 
-        async def tell(topic: str) -> None:
-            if topic not in refused:
-                print(f"deleted {topic}")
-            elif if_exists and isinstance(refused[topic], UnknownTopicOrPartition):
-                print(f"{topic} does not exist")
-            else:
-                raise refused[topic]
-
-        await each("topic delete", names, tell, connection, "topic")
-
-    return worked("topic delete", connection, work())
+    await each("topic delete", names, tell, connection, "topic")
 
 
 async def _named(admin: Admin, wanted: Sequence[str], regex: bool, internal: bool, if_exists: bool) -> list[str]:

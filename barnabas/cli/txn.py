@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, duration, moment, named, place, shown
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, raiser, worked, wrong_call
+from barnabas.cli.client_properties import WrongCall
+from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Output, Report, duration, moment, named, place
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, raiser
 from barnabas.cli.session import each as each_of
 from barnabas.cli.streams import printable
 from barnabas.cli.times import parse_duration
@@ -51,7 +52,8 @@ app.command(
     help_epilogue="Examples:\n\n- `barnabas txn list --state Ongoing`\n- `barnabas txn list --longer-than 15m --json`\n"
     "- `barnabas txn list --watch`",
 )
-def list_(
+@client_command("txn list")
+async def list_(
     *,
     state: Annotated[
         tuple[str, ...], Parameter(negative=(), help=f"Only these; may be repeated: {', '.join(STATES)}.")
@@ -59,81 +61,56 @@ def list_(
     longer_than: Annotated[
         str | None, Parameter(help="Only open transactions that are open for longer: 30s, 15m, 2h, PT1H.")
     ] = None,
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """List transactional ids with their producer id, state, and the duration of open transactions."""
     names = {name.lower(): name for name in STATES}
     unknown = [name for name in state if name.lower() not in names]
     if unknown:
-        return wrong_call("txn list", f"--state {unknown[0]} must be one of {', '.join(STATES)}")
+        raise WrongCall(f"--state {unknown[0]} must be one of {', '.join(STATES)}")
     try:
         duration_ms = None if longer_than is None else parse_duration(longer_than)
     except ValueError as error:
-        return wrong_call("txn list", f"--longer-than: {error}")
+        raise WrongCall(f"--longer-than: {error}") from None
+    async with connection.admin() as admin:
 
-    async def work() -> None:
-        async with connection.admin() as admin:
+        async def read() -> list[TransactionReport]:
+            found = await _listed(admin, [names[name.lower()] for name in state])
+            if duration_ms is not None:
+                found = [each for each in found if (each.open_ms or 0) > duration_ms]
+            return found
 
-            async def read() -> list[TransactionReport]:
-                found = await _listed(admin, [names[name.lower()] for name in state])
-                if duration_ms is not None:
-                    found = [each for each in found if (each.open_ms or 0) > duration_ms]
-                return found
-
-            await shown(
-                read,
-                document=LISTED.documents,
-                text=LISTED.text,
-                json_=json_,
-                watch=watch,
-                every=every,
-                empty="no transaction matches" if state or longer_than else "there are no transactions",
-            )
-
-    return worked("txn list", connection, work())
+        empty = "no transaction matches" if state or longer_than else "there are no transactions"
+        await output.show(read, LISTED, empty=empty)
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas txn describe my-transactional-id`\n- `barnabas txn describe id-1 id-2 --json`"
 )
-def describe(
+@client_command("txn describe")
+async def describe(
     *transactional_ids: Annotated[str, Parameter(required=True, help="The producers' transactional.id, one or more.")],
-    json_: Json = False,
-    watch: Watch = False,
-    every: Every = 1.0,
+    output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Show transactional ids: epoch, timeout, start, and the partitions of the open transaction."""
     missing: dict[str, KafkaError] = {}
+    async with connection.admin() as admin:
 
-    async def work() -> None:
-        async with connection.admin() as admin:
+        async def read() -> list[TransactionReport]:
+            found = []
+            for name in dict.fromkeys(transactional_ids):
+                try:
+                    found.append(await _described(admin, name))
+                except ResponseError as error:
+                    missing[name] = type(error)(f"{name}: {error.message}", code=error.code)
+                    if output.watch:
+                        raise missing[name] from error
+            return found
 
-            async def read() -> list[TransactionReport]:
-                found = []
-                for name in dict.fromkeys(transactional_ids):
-                    try:
-                        found.append(await _described(admin, name))
-                    except ResponseError as error:
-                        missing[name] = type(error)(f"{name}: {error.message}", code=error.code)
-                        if watch:
-                            raise missing[name] from error
-                return found
-
-            await shown(
-                read,
-                document=DESCRIBED.documents,
-                text=lambda found: "\n".join(map(_text, found)),
-                json_=json_,
-                watch=watch,
-                every=every,
-            )
-            await each_of("txn describe", missing, raiser(missing), connection, "transactional-id")
-
-    return worked("txn describe", connection, work())
+        await output.show(read, DESCRIBED, lambda found: "\n".join(map(_text, found)))
+        await each_of("txn describe", missing, raiser(missing), connection, "transactional-id")
 
 
 @app.command(
@@ -158,47 +135,41 @@ Only = Annotated[str, Parameter(help="PRODUCER_ID:EPOCH, as `describe` shows the
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas txn commit my-transactional-id --only 4000:7`")
-def commit(
+@client_command("txn commit", about="transactional-id:{transactional_id}")
+async def commit(
     transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
     *,
     only: Only = "",
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Commit an open transaction in place of its producer, which is fenced.
 
     For a prepared transaction whose producer is gone and whose other participant has committed. Needs brokers that
     support KIP-939.
     """
-
-    async def work() -> None:
-        await _check_open(transactional_id, only, connection)
-        keeping: dict[str, Any] = {"two_phase_commit": True, "keep_prepared": True}
-        async with connection.producer(transactional_id=transactional_id, **keeping) as producer:
-            kept = producer.prepared
-            if kept is None or only not in ("", str(kept)):
-                raise IllegalState(f"the transaction of {transactional_id!r} has already ended")
-            await producer.complete(kept)
-        print(f"committed {transactional_id} {kept}")
-
-    return worked("txn commit", connection, work(), about=f"transactional-id:{transactional_id}")
+    await _check_open(transactional_id, only, connection)
+    keeping: dict[str, Any] = {"two_phase_commit": True, "keep_prepared": True}
+    async with connection.producer(transactional_id=transactional_id, **keeping) as producer:
+        kept = producer.prepared
+        if kept is None or only not in ("", str(kept)):
+            raise IllegalState(f"the transaction of {transactional_id!r} has already ended")
+        await producer.complete(kept)
+    print(f"committed {transactional_id} {kept}")
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas txn abort my-transactional-id --only 4000:7`")
-def abort(
+@client_command("txn abort", about="transactional-id:{transactional_id}")
+async def abort(
     transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
     *,
     only: Only = "",
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Abort an open transaction in place of its producer, which is fenced."""
-
-    async def work() -> None:
-        described = await _check_open(transactional_id, only, connection)
-        async with connection.producer(transactional_id=transactional_id):
-            pass  # InitProducerId aborts the open transaction
-        print(f"aborted {transactional_id} {described.producer_id}:{described.producer_epoch}")
-
-    return worked("txn abort", connection, work(), about=f"transactional-id:{transactional_id}")
+    described = await _check_open(transactional_id, only, connection)
+    async with connection.producer(transactional_id=transactional_id):
+        pass  # InitProducerId aborts the open transaction
+    print(f"aborted {transactional_id} {described.producer_id}:{described.producer_epoch}")
 
 
 async def _check_open(transactional_id: str, only: str, connection: Connection) -> TransactionDescription:

@@ -46,7 +46,7 @@ def explain_trace(transactional_id: str, path: str) -> int:
 
 def explain_live(transactional_id: str, connection: Connection) -> int:
     """Prints the history from a running Kafka; returns the exit code."""
-    return worked("txn explain", connection, _live(transactional_id, connection))
+    return worked("txn explain", connection, _live(transactional_id, connection), check=True)
 
 
 async def _live(transactional_id: str, connection: Connection) -> None:

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from cyclopts import Parameter
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.render import Cell, Json, Report, duration, known, moment, place_columns
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.cli.times import parse_duration
 from barnabas.client.admin import Admin, ProducerDescription
 from barnabas.client.errors import IllegalState, KafkaError
@@ -34,21 +35,19 @@ class _Open(NamedTuple):
     producer: ProducerDescription
 
 
-def describe_producers(
+@client_command("txn describe-producers")
+async def describe_producers(
     topic: OfTopic, *, partition: OfPartition, json_: Json = False, connection: Connection = DEFAULT_CONNECTION
-) -> int:
+) -> None:
     """Show the producers that a partition knows, with their open transactions."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            tp = await _existing(admin, topic, partition)
-            found = sorted(await admin.describe_producers(tp))
-        PRODUCERS.show(found, json_, empty=f"{topic}-{partition} knows no producers")
-
-    return worked("txn describe-producers", connection, work())
+    async with connection.admin() as admin:
+        tp = await _existing(admin, topic, partition)
+        found = sorted(await admin.describe_producers(tp))
+    PRODUCERS.show(found, json_, empty=f"{topic}-{partition} knows no producers")
 
 
-def find_hanging(
+@client_command("txn find-hanging")
+async def find_hanging(
     *,
     topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Only these topics [default: all].")] = (),
     partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of the topics.")] = (),
@@ -57,68 +56,59 @@ def find_hanging(
     ] = "15m",
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Find transactions that are open in a partition and unknown to every coordinator."""
     try:
         older_ms = parse_duration(older_than)
     except ValueError as error:
-        return wrong_call("txn find-hanging", f"--older-than: {error}")
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            names = topic or await admin.list_topics(include_internal=True)
-            missing: dict[str, KafkaError] = {}
-            topics = await admin.describe_topics(names, refused=missing)
-            if topic and missing:
-                raise next(iter(missing.values()))
-            led = [
-                TopicPartition(each.name, p.partition)
-                for each in topics.values()
-                for p in each.partitions
-                if p.leader >= 0 and (not partition or p.partition in partition)
-            ]
-            quiet = [each for each in await _open(admin, led) if _quiet_ms(each.producer) > older_ms]
-            hanging = await _unknown(admin, quiet)
-        HANGING.show(hanging, json_, empty="there are no hanging transactions")
-        if hanging and not json_:
-            one = hanging[0]
-            sys.stdout.flush()
-            print(
-                f"abort one: `barnabas txn abort-hanging {one.partition.topic} --partition {one.partition.partition} "
-                f"--start-offset {one.producer.transaction_start_offset}`",
-                file=sys.stderr,
-            )
-
-    return worked("txn find-hanging", connection, work())
+        raise WrongCall(f"--older-than: {error}") from None
+    async with connection.admin() as admin:
+        names = topic or await admin.list_topics(include_internal=True)
+        missing: dict[str, KafkaError] = {}
+        topics = await admin.describe_topics(names, refused=missing)
+        if topic and missing:
+            raise next(iter(missing.values()))
+        led = [
+            TopicPartition(each.name, p.partition)
+            for each in topics.values()
+            for p in each.partitions
+            if p.leader >= 0 and (not partition or p.partition in partition)
+        ]
+        quiet = [each for each in await _open(admin, led) if _quiet_ms(each.producer) > older_ms]
+        hanging = await _unknown(admin, quiet)
+    HANGING.show(hanging, json_, empty="there are no hanging transactions")
+    if hanging and not json_:
+        one = hanging[0]
+        sys.stdout.flush()
+        print(
+            f"abort one: `barnabas txn abort-hanging {one.partition.topic} --partition {one.partition.partition} "
+            f"--start-offset {one.producer.transaction_start_offset}`",
+            file=sys.stderr,
+        )
 
 
-def abort_hanging(
+@client_command("txn abort-hanging")
+async def abort_hanging(
     topic: OfTopic,
     *,
     partition: OfPartition,
     start_offset: Annotated[int, Parameter(help="The first offset of the transaction, as find-hanging shows it.")],
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Abort a transaction in one partition that no coordinator knows."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            tp = await _existing(admin, topic, partition)
-            found = [
-                each for each in await _open(admin, [tp]) if each.producer.transaction_start_offset == start_offset
-            ]
-            if not found:
-                raise IllegalState(f"{topic}-{partition} has no open transaction that begins at offset {start_offset}")
-            owners = await _owners(admin, found)
-            if owner := owners.get((tp, found[0].producer.producer_id)):
-                raise IllegalState(
-                    f"it is a transaction of {owner!r}, whose coordinator knows it: nothing was aborted; "
-                    f"`barnabas txn abort {owner}` ends it"
-                )
-            await admin.abort_transaction(tp, found[0].producer)
-        print(f"aborted the transaction of producer {found[0].producer.producer_id} in {topic}-{partition}")
-
-    return worked("txn abort-hanging", connection, work())
+    async with connection.admin() as admin:
+        tp = await _existing(admin, topic, partition)
+        found = [each for each in await _open(admin, [tp]) if each.producer.transaction_start_offset == start_offset]
+        if not found:
+            raise IllegalState(f"{topic}-{partition} has no open transaction that begins at offset {start_offset}")
+        owners = await _owners(admin, found)
+        if owner := owners.get((tp, found[0].producer.producer_id)):
+            raise IllegalState(
+                f"it is a transaction of {owner!r}, whose coordinator knows it: nothing was aborted; "
+                f"`barnabas txn abort {owner}` ends it"
+            )
+        await admin.abort_transaction(tp, found[0].producer)
+    print(f"aborted the transaction of producer {found[0].producer.producer_id} in {topic}-{partition}")
 
 
 async def _existing(admin: Admin, topic: str, partition: int) -> TopicPartition:

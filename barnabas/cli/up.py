@@ -23,12 +23,12 @@ from cyclopts import Parameter
 
 from barnabas.broker.config.key import host_and_port
 from barnabas.broker.controller.core.config_remarks import remarks
-from barnabas.cli.broker_platform import brokers_refused
 from barnabas.cli.cluster_security import ClusterSecurity, Sasl
 from barnabas.cli.local_cluster import LocalCluster, LocalNode
 from barnabas.cli.local_ports import PORT_MAX
 from barnabas.cli.logs import LogFormat, LogLevel
 from barnabas.cli.node_lines import NodeLines
+from barnabas.cli.serve import brokers_refused
 from barnabas.cli.session import wrong_call
 from barnabas.cli.streams import drop_output
 from barnabas.errors import BarnabasError, BrokerError

@@ -13,9 +13,10 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.confirmation import Yes, confirmed
+from barnabas.cli.client_properties import WrongCall
+from barnabas.cli.confirmation import Yes, confirm, interruptible
 from barnabas.cli.render import Cell, Json, Report, print_json
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 
 VARIABLE: Final = "BARNABAS_USER_PASSWORD"
 PASSWORD_CHARS_MAX: Final = 1_024
@@ -43,7 +44,8 @@ Mechanisms = Annotated[
     help_epilogue="Examples:\n\n- `barnabas user create alice` asks for the password.\n"
     "- `barnabas user create alice --mechanism SCRAM-SHA-512 --iterations 8192 < password.txt`"
 )
-def create(
+@client_command("user create")
+async def create(
     name: Name,
     *,
     mechanism: Mechanisms = None,
@@ -53,96 +55,81 @@ def create(
     ] = None,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Create a user, or change the password of one. The default is a credential for SCRAM-SHA-256 and one for SCRAM-SHA-512."""
-    command = "user create"
     if not 4_096 <= iterations <= 16_384:
-        return wrong_call(command, f"--iterations {iterations}: 4096 to 16384 are possible")
+        raise WrongCall(f"--iterations {iterations}: 4096 to 16384 are possible")
     if password is not None:
         print(
-            f"barnabas {command}: the list of processes shows --password; use {VARIABLE} or standard input",
+            f"barnabas user create: the list of processes shows --password; use {VARIABLE} or standard input",
             file=sys.stderr,
         )
-    try:
-        secret = _password() if password is None else password
-    except ValueError as error:
-        return wrong_call(command, str(error))
+    secret = _password() if password is None else password
     if not name:
-        return wrong_call(command, "an empty text is no name of a user")
+        raise WrongCall("an empty text is no name of a user")
     if name.startswith("User:"):
-        return wrong_call(command, f"the principal would be User:{name}: write the name alone, {name[5:]!r}")
+        raise WrongCall(f"the principal would be User:{name}: write the name alone, {name[5:]!r}")
     if not secret or len(secret) > PASSWORD_CHARS_MAX:
-        return wrong_call(command, f"the password has {len(secret)} characters: 1 to {PASSWORD_CHARS_MAX} are possible")
+        raise WrongCall(f"the password has {len(secret)} characters: 1 to {PASSWORD_CHARS_MAX} are possible")
     wanted = list(dict.fromkeys(mechanism or MECHANISMS))
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            for each in wanted:
-                await admin.set_scram_password(name, secret, mechanism=each, iterations=iterations)
-        if json_:
-            print_json([{"user": name, "mechanism": each, "iterations": iterations} for each in wanted])
-        else:
-            print(f"user {name} can log in with {' and '.join(wanted)}")
-
-    return worked(command, connection, work())
+    async with connection.admin() as admin:
+        for each in wanted:
+            await admin.set_scram_password(name, secret, mechanism=each, iterations=iterations)
+    if json_:
+        print_json([{"user": name, "mechanism": each, "iterations": iterations} for each in wanted])
+    else:
+        print(f"user {name} can log in with {' and '.join(wanted)}")
 
 
 @app.command(name=["list", "ls"], help_epilogue="Examples:\n\n- `barnabas user list`\n- `barnabas user list --json`")
-def list_(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> int:
+@client_command("user list")
+async def list_(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> None:
     """List the users that can log in with SCRAM."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            users = await admin.describe_scram_users()
-        rows = [(name, *each) for name, credentials in users.items() for each in credentials.items()]
-        USERS.show(rows, json_)
-
-    return worked("user list", connection, work())
+    async with connection.admin() as admin:
+        users = await admin.describe_scram_users()
+    rows = [(name, *each) for name, credentials in users.items() for each in credentials.items()]
+    USERS.show(rows, json_)
 
 
 @app.command(
     help_epilogue="Examples:\n\n- `barnabas user delete alice --yes`\n"
     "- `barnabas user delete alice --mechanism SCRAM-SHA-256`"
 )
-def delete(
+@client_command("user delete")
+async def delete(
     name: Name,
     *,
     mechanism: Mechanisms = None,
     yes: Yes = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
-) -> int:
+) -> None:
     """Delete the credentials of a user: all, or those of --mechanism. Connections that have logged in stay."""
-    command = "user delete"
-    if not yes and not confirmed(f"delete the credentials of user {name}?"):
-        return wrong_call(command, "nothing was changed: confirm with y, or give --yes")
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            (known,) = (await admin.describe_scram_users([name])).values()
-            wanted = mechanism or [each for each in MECHANISMS if each in known]
-            for each in dict.fromkeys(wanted):
-                await admin.delete_scram_credential(name, each)
-        if json_:
-            print_json([{"user": name, "mechanism": each} for each in wanted])
-        else:
-            print(f"user {name} can no longer log in with {' and '.join(wanted)}")
-
-    return worked(command, connection, work())
+    confirm(yes, f"delete the credentials of user {name}?")
+    async with connection.admin() as admin:
+        (known,) = (await admin.describe_scram_users([name])).values()
+        wanted = mechanism or [each for each in MECHANISMS if each in known]
+        for each in dict.fromkeys(wanted):
+            await admin.delete_scram_credential(name, each)
+    if json_:
+        print_json([{"user": name, "mechanism": each} for each in wanted])
+    else:
+        print(f"user {name} can no longer log in with {' and '.join(wanted)}")
 
 
 def _password() -> str:
-    """Raises ValueError if two inputs differ, or if nothing was entered."""
+    """Raises WrongCall if two inputs differ, or if nothing was entered."""
     found = os.environ.get(VARIABLE)
     if found is not None:
         return found
     if not sys.stdin.isatty():
         return sys.stdin.readline(PASSWORD_CHARS_MAX + 2).rstrip("\r\n")
     try:
-        first = getpass.getpass("password: ")
-        again = getpass.getpass("again: ")
+        with interruptible():
+            first = getpass.getpass("password: ")
+            again = getpass.getpass("again: ")
     except EOFError:
-        raise ValueError("no password was entered") from None
+        raise WrongCall("no password was entered") from None
     if first != again:
-        raise ValueError("the two passwords differ")
+        raise WrongCall("the two passwords differ")
     return first

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "barnabas"
-# Brokers with data directories, and processes that the command starts and kills. Windows refuses both (cli/broker_platform.py).
+# Brokers with data directories, and processes that the command starts and kills. Windows refuses both (cli/serve.py).
 POSIX_ONLY = {
     "cli/lab.py",
     "cli/local_cluster.py",
