@@ -274,9 +274,8 @@ class Lifecycle:
         The controller may have fenced a broker that was silent for a session. Half a session: if all links of this broker fail at once, its
         followers have been silent for that long when its session ends.
         """
-        if self.may_lead():
-            return None
-        return max(self._reactor.clock.monotonic_ms() - self._session_ms // 2, self._fenced_ms)
+        now_ms = self._reactor.clock.monotonic_ms()
+        return None if now_ms < self._session_until_ms else max(now_ms - self._session_ms // 2, self._fenced_ms)
 
     def _arm(self, delay_ms: int) -> None:
         if self._heartbeat_due is not None:

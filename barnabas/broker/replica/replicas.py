@@ -184,7 +184,7 @@ class Replicas:
             return
         replica = self._adopt(one, opened, partition)
         if one.wanted:
-            replica.earlier_refusals.note()
+            replica.note_refusal()
         finished(self._follow(topic, [one.partition]))
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Work:
