@@ -520,11 +520,12 @@ class Replica:
                 # Read again for each callback: it may append, wait, or fail the replica, which replaces the heap.
                 while self._waiters and self._waiters[0][0] <= end:
                     heapq.heappop(self._waiters)[2](None)
-        self.progressed()
+        if self.watchers:
+            self.progressed()
 
     def progressed(self) -> None:
         """Notifies the watchers: the readable part of the log has moved. Retention calls it for a new log start."""
-        for watcher in list(self.watchers) if self.watchers else ():
+        for watcher in list(self.watchers):
             watcher.on_progress(self)
 
     def _refuse_waiting(self, error: BrokerError) -> None:
