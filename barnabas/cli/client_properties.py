@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from barnabas.broker.config.properties import parse_properties
-from barnabas.client.errors import IllegalState
 from barnabas.errors import BrokerError
 
 ClientKind = Literal["admin", "producer", "consumer"]
@@ -238,6 +237,7 @@ def security_arguments(sources: Sequence[ClientProperties]) -> dict[str, Any]:
     merged = merged_security(sources)
     if not merged:
         return {}
+    from barnabas.client.errors import IllegalState
     from barnabas.client.net.security import check_security
     from barnabas.client.net.security_properties import security_from_properties
 

@@ -41,7 +41,6 @@ from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload, in_place
 from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.core.sasl_session import SaslSession
-from barnabas.broker.security.jwks import KeySource, SigningKeys
 from barnabas.broker.security.kerberos_logins import KerberosLogins
 from barnabas.broker.security.login_steps import LoginSteps
 from barnabas.broker.security.server_login import LoginConnection, LoginService, ServerLogin
@@ -54,6 +53,7 @@ from barnabas.runtime.offload import in_own_thread
 
 if TYPE_CHECKING:
     from barnabas.broker.api.router import Router
+    from barnabas.broker.security.jwks import SigningKeys
 
 log = logger("kafka.network.SocketServer")
 
@@ -184,6 +184,11 @@ class ServerLogins:
 
     def _signing_keys(self, settings: SaslSettings, url: str) -> SigningKeys:
         """Raises BrokerError (INVALID_CONFIG)."""
+        from barnabas.broker.security.jwks import (  # with urllib, which other brokers need not load
+            KeySource,
+            SigningKeys,
+        )
+
         key, jaas = "sasl.oauthbearer.jwks.endpoint.url", settings.jaas(BEARER_MECHANISM)
         options = {} if jaas is None else jaas.options
         try:

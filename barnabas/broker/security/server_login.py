@@ -15,7 +15,6 @@ from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.core.sasl_session import LoginStep, SaslSession, SessionState
-from barnabas.broker.security.jwks import SigningKeys
 from barnabas.broker.security.login_steps import LoginSteps
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
@@ -26,6 +25,7 @@ from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.api.router import Router
+    from barnabas.broker.security.jwks import SigningKeys
 
 DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
 
