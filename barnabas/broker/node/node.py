@@ -188,7 +188,7 @@ class Node:
             self.fetchers,
             propose=self.isr_changes.propose,
             followed_since_ms=self.lifecycle.followed_since_ms,
-            tell_directory=self.directory_assignments.tell,
+            assign_directory=self.directory_assignments.assign,
             checkpoint_soon=lambda: self.upkeep.checkpoint_soon(),
             elected=self._on_elections,
         )

@@ -381,11 +381,11 @@ class Quorum:
             self._be_quiet()
 
     def hold(self) -> bool:
-        """The listener gets nothing more until `go_on`. False while the log is being opened: then it must finish before it returns."""
+        """The listener gets nothing more until `resume`. False while the log is being opened: then it must finish before it returns."""
         self._delivery.held = self._started
         return self._started
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._delivery.held = False
         self._advance_soon()
 
