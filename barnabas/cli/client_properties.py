@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from cyclopts import Parameter
 
 from barnabas.broker.config.properties import parse_properties
-from barnabas.client.errors import IllegalState
 from barnabas.errors import BrokerError
 
 ClientKind = Literal["admin", "producer", "consumer"]
@@ -241,6 +240,7 @@ def security_arguments(sources: Sequence[ClientProperties]) -> dict[str, Any]:
     merged = merged_security(sources)
     if not merged:
         return {}
+    from barnabas.client.errors import IllegalState
     from barnabas.client.net.security import check_security
     from barnabas.client.net.security_properties import security_from_properties
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.errors import BarnabasError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
-from barnabas.protocol.header_tags import skip_header_tags
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API, request_header_version, response_header_version
@@ -284,7 +283,7 @@ class Exchange:
         correlation_id = int.from_bytes(frame[:4], "big")
         if correlation_id != waiting.correlation_id:
             raise RemoteProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due")
-        position = skip_header_tags(frame, 4) if form.tagged else 4
+        position = _skip_header_tags(frame, 4) if form.tagged else 4
         response: Any = None
         later: Steps[Any] | None = None
         if waiting.long and self._decode_later is not None and len(frame) > LONG_BYTES:
@@ -449,3 +448,29 @@ class Exchange:
 
 def _deliver(done: OnResponse, outcome: Any) -> None:
     done(outcome)
+
+
+def _skip_header_tags(frame: memoryview, position: int) -> int:
+    """Tagged fields of a response header (KIP-482)."""
+    if position < len(frame) and not frame[position]:
+        return position + 1
+    count, position = _unsigned(frame, position)
+    for _ in range(count):
+        _, position = _unsigned(frame, position)
+        size, position = _unsigned(frame, position)
+        position += size
+        if position > len(frame):
+            raise RemoteProtocolError("a tag of a response header ends behind its frame")
+    return position
+
+
+def _unsigned(frame: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(frame) and shift < 35:
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+    raise RemoteProtocolError("a response header is cut off")

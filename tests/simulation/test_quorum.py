@@ -112,7 +112,7 @@ class Voter:
 
     def go_on(self, node: Node) -> None:
         self.busy = False
-        node.quorum.go_on()
+        node.quorum.resume()
 
     def on_leading(self, epoch: int) -> None:
         assert not self.busy, "leads before everything committed is replayed"

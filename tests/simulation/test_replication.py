@@ -246,7 +246,7 @@ class Schedule:
 
             self.bag.append(answer)
 
-        if not replica.durability.owed:
+        if not replica.durability.needs_sync:
             self.bag.append(serve)
 
     def truncate(self, machine: Machine, replica: Replica, work: Steps[bool]) -> None:

@@ -16,12 +16,12 @@ from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.controller.core.authorization import authorized_decision, check_cluster_operation
 from barnabas.broker.controller.core.config_remarks import remarks_on_change
 from barnabas.broker.controller.core.decision import AnyDone, ClusterView, LongDecision, MetadataDecision, deliver
+from barnabas.broker.controller.core.delegation_tokens import expired_tokens
 from barnabas.broker.controller.core.elections import UNCLEAN_KEY
 from barnabas.broker.controller.core.isr import elect_unclean_leaders
 from barnabas.broker.controller.core.registration import bootstrap_records
 from barnabas.broker.controller.core.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.controller.liveness import HeartbeatSource, Liveness
-from barnabas.broker.controller.token_expiry import TokenExpiry
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.image.records import AbortTransactionRecord, MetadataRecord, decode_record, encode_record
@@ -112,7 +112,7 @@ class QuorumController:
             QuotaWindow(window[0], window[1] * 1_000),
             in_slices=lambda work: slices.start(work, lambda _: None, reactor.fatal),
         )
-        self._tokens = TokenExpiry(reactor, config, self.submit)
+        self._tokens = _TokenExpiry(reactor, config, self.submit)
         self.epoch = NOT_ACTIVE
         self.image: MetadataImage = EMPTY_IMAGE  # with everything appended; valid only while active
         self.liveness = Liveness(reactor, config, network, peers, self, self.submit)
@@ -406,3 +406,38 @@ def _throttled(permits: MutationPermits, done: AnyDone, answer: Message | Broker
 
 def _not_controller(node_id: int) -> BrokerError:
     return BrokerError(ErrorCode.NOT_CONTROLLER, f"node {node_id} is not the active controller")
+
+
+class _TokenExpiry:
+    """Removes expired delegation tokens, on the active controller."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        submit: Callable[[Callable[[ClusterView], Work], Callable[[bool | BrokerError], None]], None],
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._submit = submit
+        self._started = False
+
+    def start(self) -> None:
+        if not self._started and self._config.get_str("delegation.token.secret.key"):
+            self._started = True
+            self._later()
+
+    def _later(self) -> None:
+        self._reactor.call_later(self._config.get_int("delegation.token.expiry.check.interval.ms"), self._check)
+
+    def _check(self) -> None:
+        self._remove()
+        self._later()
+
+    def _remove(self) -> None:
+        now_ms = self._reactor.clock.now_ms()
+        self._submit(lambda view: expired_tokens(view.image, now_ms), self._removed)
+
+    def _removed(self, more: bool | BrokerError) -> None:
+        if more is True:
+            self._remove()

@@ -73,7 +73,7 @@ class MetadataLoader:
         if isinstance(rest, WorkResult):
             return
         if self._quorum.hold():
-            self._slices.start(rest, lambda _: self._quorum.go_on(), self._quorum.fail)
+            self._slices.start(rest, lambda _: self._quorum.resume(), self._quorum.fail)
         else:
             finished(rest)
 

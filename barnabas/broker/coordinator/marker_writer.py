@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final
 
 from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
@@ -18,17 +18,14 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from barnabas.work import Work
+from barnabas.work import UNITS_PER_SLICE
 
 APPEND_UNITS: Final = 10  # of one marker: 25 microseconds, or half a millisecond if its files must be opened first
-
-
-def _nothing(_: None) -> None:
-    pass
+REFUSAL_UNITS: Final = 2
 
 
 def _raise(error: BaseException) -> None:
-    """A bug: `write_in_slices` answers every error."""
+    """A bug: every refusal of a log is an answer."""
     raise error
 
 
@@ -41,44 +38,59 @@ class MarkerWriter:
         self._groups = groups
 
     def write(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
-        """Appends all markers, many in slices; answers when they are committed, maybe within this call."""
-        self._slices.run(self.write_in_slices(request, done), _nothing, _raise)
-
-    def write_in_slices(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> Work:
-        return _Writing(self._replicas, self._groups, done).write(request)
+        """Appends all markers, a slice in each turn of the loop; answers when they are committed, maybe within this call."""
+        _Writing(self._slices, self._replicas, self._groups, request, done).write()
 
 
 class _Writing:
     """One request: the answers so far, and the number of awaited commits."""
 
-    __slots__ = ("_awaited", "_done", "_groups", "_replicas", "_response", "_roll_cost")
+    __slots__ = ("_awaited", "_done", "_groups", "_replicas", "_response", "_rest", "_slices")
 
     def __init__(
-        self, replicas: Replicas, groups: GroupCoordinator, done: Callable[[WriteTxnMarkersResponse], None]
+        self,
+        slices: Slices,
+        replicas: Replicas,
+        groups: GroupCoordinator,
+        request: WriteTxnMarkersRequest,
+        done: Callable[[WriteTxnMarkersResponse], None],
     ) -> None:
+        self._slices = slices
         self._replicas = replicas
         self._groups = groups
         self._done = done
         self._response = WriteTxnMarkersResponse()
-        self._roll_cost = 0  # of the last marker, if it began a segment
+        self._rest = self._append_each(request)  # markers that are not appended yet
         self._awaited = 1  # 1 for the writing itself, so that the answer cannot leave before the last append
 
-    def write(self, request: WriteTxnMarkersRequest) -> Work:
+    def write(self) -> None:
+        units = 0
+        for added in self._rest:
+            units += added
+            if units >= UNITS_PER_SLICE:
+                self._slices.start(self._rest, lambda _: self._answer_if_done(), _raise)
+                break
+        else:
+            self._answer_if_done()
+        if units > APPEND_UNITS:  # to count the only marker of a small transaction would cost as much as to write it
+            self._slices.count(units)
+
+    def _append_each(self, request: WriteTxnMarkersRequest) -> Generator[int, None, None]:
+        """Appends one marker with each step, which gives its units of work."""
         for marker in request.markers:
             topics = []
             for topic in marker.topics:
-                results = []
-                for partition in topic.partition_indexes:
-                    results.append(self._append(marker, topic.name, partition))
-                    units = (2 if results[-1].error_code else APPEND_UNITS) + self._replicas.take_opened_units()
-                    yield units + self._roll_cost // COSTS_PER_UNIT
+                results: list[WritableTxnMarkerPartitionResult] = []
                 topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
+                for partition in topic.partition_indexes:
+                    result = WritableTxnMarkerPartitionResult(partition_index=partition)
+                    results.append(result)
+                    units = self._append(marker, topic.name, result)
+                    yield units + self._replicas.take_opened_units()
             self._response.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
-        self._answer_if_done()
 
-    def _append(self, marker: WritableTxnMarker, topic: str, partition: int) -> WritableTxnMarkerPartitionResult:
-        result = WritableTxnMarkerPartitionResult(partition_index=partition)
-        self._roll_cost = 0
+    def _append(self, marker: WritableTxnMarker, topic: str, result: WritableTxnMarkerPartitionResult) -> int:
+        partition = result.partition_index
         of_groups = topic == GROUP_METADATA_TOPIC
         try:
             replica = self._replicas.leader(topic, partition)
@@ -95,9 +107,8 @@ class _Writing:
             )
         except BrokerError as error:
             result.error_code = error.code
-            return result
+            return REFUSAL_UNITS
         self._awaited += 1
-        self._roll_cost = info.cost
 
         def committed(error: BrokerError | None) -> None:
             if error is not None:
@@ -107,7 +118,7 @@ class _Writing:
             self._answer_if_done()
 
         replica.when_committed(info.last_offset + 1, committed)
-        return result
+        return APPEND_UNITS + info.cost // COSTS_PER_UNIT
 
     def _answer_if_done(self) -> None:
         self._awaited -= 1

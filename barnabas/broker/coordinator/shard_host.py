@@ -51,7 +51,7 @@ class _Write:
         self.records = decision.records
         # Encoded before anything is staged: a record that cannot be written fails its own decision and no other.
         self.encoded = decision.encoded or [shard.encode(record) for record in decision.records]
-        self.size_bytes = sum(len(key) + len(value or b"") for key, value in self.encoded)
+        self.size_bytes = sum([len(key) + len(value or b"") for key, value in self.encoded])
         self.producer = decision.producer
         self.done = done
         self.undos: list[Undo] = []
@@ -349,19 +349,18 @@ class ShardHost(Generic[S]):
             replica: Replica = self._replicas.leader(self.topic, part.partition)
             if replica.leader_epoch != part.leader_epoch:
                 raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            if any(write.records for write in queue):
-                replica.check_in_sync()
         except BrokerError as error:
             self._refuse(part, queue, error)
             return
         size_max = replica.log.config.max_message_bytes
         at = 0
         while at < len(queue) and part.phase is _Phase.ACTIVE:
-            end, records = _next_batch(queue, at, size_max, self._reactor.clock.now_ms())
+            end, records, producer = _next_batch(queue, at, size_max, self._reactor.clock.now_ms())
             writes = queue[at:end]
             if records:
                 try:
-                    self._append(part, replica, records, _producer_of(writes))
+                    replica.check_in_sync()
+                    self._append(part, replica, records, producer)
                 except BrokerError as error:
                     self._refuse(part, queue[at:], error)
                     return
@@ -455,8 +454,10 @@ def _ignore_outcome(_outcome: Any) -> None:
     """The request was answered early."""
 
 
-def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tuple[int, list[NewRecord]]:
-    """End of the writes from `at` that fit into one batch, and their records; no decision is split."""
+def _next_batch(
+    queue: list[_Write], at: int, size_max: int, now_ms: int
+) -> tuple[int, list[NewRecord], ProducerStamp | None]:
+    """End of the writes from `at` that fit into one batch, their records and their producer; no decision is split."""
     records: list[NewRecord] = []
     producer: ProducerStamp | None = None
     size = 128
@@ -470,13 +471,9 @@ def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tup
                 break
             size += added
             producer = write.producer
-            records.extend(NewRecord(key, value, now_ms) for key, value in write.encoded)
+            records += [NewRecord(key, value, now_ms) for key, value in write.encoded]
         at += 1
-    return at, records
-
-
-def _producer_of(writes: list[_Write]) -> ProducerStamp | None:
-    return next((write.producer for write in writes if write.records), None)
+    return at, records, producer
 
 
 _NOT_AVAILABLE = frozenset(

@@ -69,6 +69,7 @@ class TransactionCoordinator:
     ) -> None:
         self._reactor = reactor
         self._config = config
+        self._node_id = config.node_id
         self._current = current
         self.host: ShardHost[TransactionShard] = ShardHost(
             TRANSACTION_STATE_TOPIC,
@@ -126,7 +127,7 @@ class TransactionCoordinator:
 
     @property
     def transaction_version(self) -> int:
-        return self._current.image.feature("transaction.version")
+        return self._current.image.features.get("transaction.version", 0)
 
     def _record_version(self) -> int:
         return 1 if self.transaction_version >= 1 else 0
@@ -304,7 +305,7 @@ class TransactionCoordinator:
         `done` gets a code for each partition; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce does not have.
         """
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
-        if transactional_id and self._gateway.coordinator_of(transactional_id) != self._config.node_id:
+        if transactional_id and self._gateway.coordinator_of(transactional_id) != self._node_id:
             is_gone = waiter.is_gone if waiter is not None else lambda: False
             self.verifications.ask(
                 Question(transactional_id, producer, partitions, add=add, done=done, is_gone=is_gone)

@@ -155,7 +155,7 @@ class PartitionReader:
             else:
                 end = replica.last_stable_offset if self.committed else replica.high_watermark
             if offset == end:
-                if follows and wanted.owes_high_watermark(replica):
+                if follows and wanted.lacks_high_watermark(replica):
                     self.urgent = True
                 return replica
             throttled = follows and is_throttled(

@@ -374,13 +374,13 @@ def end_txn(needs: Needs, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
     return pending
 
 
-def write_txn_markers(needs: Needs, call: Call[WriteTxnMarkersRequest]) -> Work:
+def write_txn_markers(needs: Needs, call: Call[WriteTxnMarkersRequest]) -> Pending[WriteTxnMarkersResponse]:
     """Writes markers to partitions led here, for a coordinator or an administrator who ends a hanging transaction."""
     access = call.access
     if not access.unrestricted and not access.allows(AclOperation.ALTER, AclResourceType.CLUSTER, log=False):
         check_permission(access, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     pending: Pending[WriteTxnMarkersResponse] = Pending()
-    yield from needs.marker_writer.write_in_slices(call.request, pending.resolve)
+    needs.marker_writer.write(call.request, pending.resolve)
     return pending
 
 

@@ -275,9 +275,8 @@ class Lifecycle:
         The controller may have fenced a broker that was silent for a session. Half a session: if all links of this broker fail at once, its
         followers have been silent for that long when its session ends.
         """
-        if self.may_lead():
-            return None
-        return max(self._reactor.clock.monotonic_ms() - self._session_ms // 2, self._fenced_ms)
+        now_ms = self._reactor.clock.monotonic_ms()
+        return None if now_ms < self._session_until_ms else max(now_ms - self._session_ms // 2, self._fenced_ms)
 
     def allocate_producer_ids(self, done: Done[int]) -> None:
         """`done` gets the first id of a block that belongs to this registration."""

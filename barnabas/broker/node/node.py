@@ -172,7 +172,7 @@ class Node:
             self.fetchers,
             propose=self.isr_changes.propose,
             followed_since_ms=self.lifecycle.followed_since_ms,
-            tell_directory=self.directory_assignments.tell,
+            assign_directory=self.directory_assignments.assign,
             checkpoint_soon=checkpoints.soon,
             elected=self._on_elections,
         )

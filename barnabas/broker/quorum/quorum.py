@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from barnabas.broker.api.call import Done
@@ -13,6 +14,7 @@ from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.peers.peers import Peers
 from barnabas.broker.quorum.core import wire
 from barnabas.broker.quorum.core.delivery import ListenerContext, RaftListener
+from barnabas.broker.quorum.core.following import Installation
 from barnabas.broker.quorum.core.machine import RaftMachine
 from barnabas.broker.quorum.core.messages import (
     BeginEpoch,
@@ -30,7 +32,6 @@ from barnabas.broker.quorum.core.raft_log import RaftLog
 from barnabas.broker.quorum.core.roles import Timing
 from barnabas.broker.quorum.core.voters import VotersDisagree
 from barnabas.broker.quorum.core.waiting_calls import WaitingCommits, WaitingFetches
-from barnabas.broker.quorum.installer import SnapshotInstaller
 from barnabas.broker.quorum.snapshot_writer import SnapshotWriter
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.timers import Timer
@@ -87,7 +88,7 @@ class Quorum:
         self._running = self._started = False
         self._delivery: ListenerContext
         self.snapshots: SnapshotWriter  # writes snapshots of the log, from `open` on
-        self._installer: SnapshotInstaller
+        self._installer: _SnapshotInstaller
         self._commits = WaitingCommits()
         self._fetches = WaitingFetches()
         self._advancing = self._advance_again = self._advance_due = self._syncing = False
@@ -133,7 +134,7 @@ class Quorum:
             self._log,
             lambda: self._machine.high_watermark if self._running else None,
         )
-        self._installer = SnapshotInstaller(self.reactor, self.snapshots, self._machine, self._advance, self.fail)
+        self._installer = _SnapshotInstaller(self.reactor, self.snapshots, self._machine, self._advance, self.fail)
         self._delivery = ListenerContext(listener, self._log)
         self._delivery.deliver_snapshot()
         if self.voters == (self.node_id,):
@@ -379,11 +380,11 @@ class Quorum:
             self._be_quiet()
 
     def hold(self) -> bool:
-        """The listener gets nothing more until `go_on`. False while the log is being opened: then it must finish before it returns."""
+        """The listener gets nothing more until `resume`. False while the log is being opened: then it must finish before it returns."""
         self._delivery.held = self._started
         return self._started
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._delivery.held = False
         self._advance_soon()
 
@@ -452,3 +453,46 @@ class Quorum:
             self._on_disk_failed(error)
         else:
             self.reactor.soon(lambda: self.reactor.fatal(error))  # after the requests just sent
+
+
+class _SnapshotInstaller:
+    """Replaces a follower's log by a snapshot of the leader (KIP-630), without blocking the loop.
+
+    Checks the snapshot in slices, writes it aside, syncs, names it, syncs; then the log begins at its end, and syncs: a crash between two
+    steps leaves the old log or the snapshot. During the steps the node serves and votes but fetches nothing, so nothing is written behind a part
+    of the old log. `advance` is called after each installation, `fail` with the error of the disk.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        snapshots: SnapshotWriter,
+        machine: RaftMachine,
+        advance: Callable[[], None],
+        fail: Callable[[OSError], None],
+    ) -> None:
+        self._reactor = reactor
+        self._snapshots = snapshots
+        self._machine = machine
+        self._advance = advance
+        self._fail = fail
+
+    def start(self) -> None:
+        """Begins the installation that the machine waits for, if there is one."""
+        installation = self._machine.installation
+        if installation is not None and not installation.begun:
+            installation.begun = True
+            self._reactor.scope.start(self._install(installation), name="quorum snapshot")
+
+    async def _install(self, installation: Installation) -> None:
+        machine, damage = self._machine, None
+        replace_log = partial(machine.start_at_snapshot, installation)
+        try:
+            await self._snapshots.install(installation.snapshot, installation.data, replace_log)
+        except RemoteProtocolError as error:
+            damage = error
+        except OSError as error:
+            self._fail(error)
+            return
+        machine.on_installed(installation, damage, self._reactor.clock.monotonic_ms())
+        self._advance()

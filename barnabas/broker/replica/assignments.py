@@ -34,19 +34,19 @@ class DirectoryAssignments:
         self._node_id = node_id
         self._controller = controller
         self._broker_epoch = broker_epoch
-        self._untold: dict[tuple[bytes, int], bytes] = {}  # directory id by topic id and partition
+        self._unassigned: dict[tuple[bytes, int], bytes] = {}  # directory id by topic id and partition
         self._due = False  # a request is pending, or will be sent soon
 
-    def tell(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
-        self._untold[topic_id, partition] = directory_id
+    def assign(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
+        self._unassigned[topic_id, partition] = directory_id
         if not self._due:
             self._due = True
             self._reactor.soon(self._send)
 
     def _send(self) -> None:
-        told = dict(list(self._untold.items())[:ASSIGNMENTS_MAX])
+        sent = dict(list(self._unassigned.items())[:ASSIGNMENTS_MAX])
         directories: dict[bytes, dict[bytes, list[int]]] = {}
-        for (topic_id, partition), directory_id in told.items():
+        for (topic_id, partition), directory_id in sent.items():
             directories.setdefault(directory_id, {}).setdefault(topic_id, []).append(partition)
         request = AssignReplicasToDirsRequest(
             broker_id=self._node_id,
@@ -65,20 +65,20 @@ class DirectoryAssignments:
                 for directory_id, topics in directories.items()
             ],
         )
-        self._controller.request(request, lambda answer: self._on_answer(told, answer), timeout_ms=TIMEOUT_MS)
+        self._controller.request(request, lambda answer: self._on_answer(sent, answer), timeout_ms=TIMEOUT_MS)
 
     def _on_answer(
-        self, told: dict[tuple[bytes, int], bytes], answer: AssignReplicasToDirsResponse | BrokerError
+        self, sent: dict[tuple[bytes, int], bytes], answer: AssignReplicasToDirsResponse | BrokerError
     ) -> None:
         code = answer.code if isinstance(answer, BrokerError) else answer.error_code
         if code:
-            log.debug("Directories of replicas are not assigned yet: replicas=%d error=%s", len(told), code)
+            log.debug("Directories of replicas are not assigned yet: replicas=%d error=%s", len(sent), code)
             self._reactor.call_later(RETRY_MS, self._send)
             return
         # A refused one is deleted, or reassigned to another broker.
-        for key, directory_id in told.items():
-            if self._untold.get(key) == directory_id:
-                del self._untold[key]
-        self._due = bool(self._untold)
+        for key, directory_id in sent.items():
+            if self._unassigned.get(key) == directory_id:
+                del self._unassigned[key]
+        self._due = bool(self._unassigned)
         if self._due:
             self._reactor.soon(self._send)

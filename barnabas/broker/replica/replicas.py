@@ -57,7 +57,7 @@ class Replicas:
     Args:
         propose: requests a change of the ISR from the controller.
         followed_since_ms: `Lifecycle.followed_since_ms`.
-        tell_directory: reports the directory of a replica to the controller: topic id, partition, directory id.
+        assign_directory: reports the directory of a replica to the controller: topic id, partition, directory id.
         checkpoint_soon: writes every checkpoint at the end of the wake-up.
         elected: called with elections, except those of a failed directory.
     """
@@ -71,7 +71,7 @@ class Replicas:
         *,
         propose: Callable[[Replica, IsrProposal], None],
         followed_since_ms: Callable[[], int | None],
-        tell_directory: Callable[[bytes, int, bytes], None],
+        assign_directory: Callable[[bytes, int, bytes], None],
         checkpoint_soon: Callable[[], None],
         elected: Callable[[list[LeadershipChange]], None],
     ) -> None:
@@ -83,7 +83,7 @@ class Replicas:
         self._fetchers = fetchers
         self._propose = propose
         self._followed_since_ms = followed_since_ms
-        self._tell_directory = tell_directory
+        self._assign_directory = assign_directory
         self._checkpoint_soon = checkpoint_soon
         self._elected = elected
         self._unopened: dict[tuple[bytes, int], None] = {}  # new partitions by topic id, without folders yet
@@ -184,7 +184,7 @@ class Replicas:
             return
         replica = self._adopt(one, opened, partition)
         if one.wanted:
-            replica.earlier_refusals.note()
+            replica.note_refusal()
         finished(self._follow(topic, [one.partition]))
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Work:
@@ -392,7 +392,7 @@ class Replicas:
             directory.request_sync(replica)  # before its first record, if possible
         directory.discard(opened.take_deleted(0))
         if assigned_directory(partition, self._node_id) != directory.directory_id:
-            self._tell_directory(one.topic_id, one.partition, directory.directory_id)
+            self._assign_directory(one.topic_id, one.partition, directory.directory_id)
         self._by_topic.setdefault(one.topic, {})[one.partition] = replica
         return replica
 

@@ -40,7 +40,6 @@ from barnabas.broker.sasl.server_mechanism import LoginIdentity, PlainServer, Se
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload, in_place
 from barnabas.broker.security.core.sasl_session import SaslSession
-from barnabas.broker.security.jwks import KeySource, SigningKeys
 from barnabas.broker.security.kerberos_logins import KerberosLogins
 from barnabas.broker.security.server_login import (
     Authentications,
@@ -58,6 +57,7 @@ from barnabas.runtime.token_endpoint import endpoint_tls
 
 if TYPE_CHECKING:
     from barnabas.broker.api.router import Router
+    from barnabas.broker.security.jwks import SigningKeys
 
 log = logger("kafka.network.SocketServer")
 
@@ -188,6 +188,11 @@ class ServerLogins:
 
     def _signing_keys(self, settings: SaslSettings, url: str) -> SigningKeys:
         """Raises BrokerError (INVALID_CONFIG)."""
+        from barnabas.broker.security.jwks import (  # with urllib, which other brokers need not load
+            KeySource,
+            SigningKeys,
+        )
+
         key, jaas = "sasl.oauthbearer.jwks.endpoint.url", settings.jaas(BEARER_MECHANISM)
         options = {} if jaas is None else jaas.options
         try:

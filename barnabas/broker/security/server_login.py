@@ -17,7 +17,6 @@ from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.broker.security.core.sasl_session import LoginStep, SaslSession, SessionState
-from barnabas.broker.security.jwks import SigningKeys
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import ServerConnection, Slot
@@ -27,6 +26,7 @@ from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.api.router import Router
+    from barnabas.broker.security.jwks import SigningKeys
 
 DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
 

@@ -19,9 +19,7 @@ from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.client.net.core.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.client.net.failures import all_failed, first_error, hopeless, no_answer, refused_login, unreachable_broker
 from barnabas.client.net.security import ClientSecurity
-from barnabas.client.net.stale_brokers import StaleBrokers
 from barnabas.client.net.transport import Connection
-from barnabas.client.net.unresponsive_brokers import UnresponsiveBrokers
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import TopicPartition
 from barnabas.network_port import Network
@@ -39,6 +37,7 @@ _VERSION_MAX = 0x7FFF
 _TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # the versions of Produce, EndTxn and TxnOffsetCommit that TV2 needs
 # Another broker is asked after this time; each time-out doubles it.
 _SILENCE_MS = 1_000
+_UNANSWERED_MS = 2_000  # after this time without a byte from a broker that must respond, others are asked
 _WARN_MS = 1_000  # a start without a response for this long is reported
 _LOOK_AGAIN_MS = 100  # how often a waiting caller checks for connection attempts that have stalled
 
@@ -87,8 +86,8 @@ class NetworkClient:
         self._refresh_urgent = asyncio.Event()  # ends the pause between two refreshes
         self._refreshes = 0  # the number of Metadata responses
         self._silence_ms = _SILENCE_MS
-        self._silence = UnresponsiveBrokers(self)
-        self._news = StaleBrokers()
+        self._silence = _UnresponsiveBrokers(self)
+        self._news = _StaleBrokers()
         self._notify_scheduled = False
         self._closed = False
         self.error: KafkaError | None = None  # why the last Metadata request failed
@@ -471,3 +470,52 @@ class NetworkClient:
             if (node_id < 0 or gone) and connection.core.in_flight == 0:
                 del self._connections[node_id, purpose]
                 connection.close()
+
+
+class _StaleBrokers:
+    """Brokers whose metadata was stale: the next refresh asks another one. A leader that is cut off from the controller still names itself.
+
+    `without` has the stale brokers, never all of them; `asked` is the broker that answered last.
+    """
+
+    def __init__(self) -> None:
+        self.asked = -1
+        self.without: dict[int, None] = {}
+
+    def on_answer(self, nothing_new: bool, brokers: int) -> None:
+        """Broker `asked` has answered; `nothing_new`: an update was needed but it brought none."""
+        if nothing_new and len(self.without) + 1 < brokers:
+            self.without[self.asked] = None
+        else:
+            self.without.clear()
+
+
+class _UnresponsiveBrokers:
+    """Drops connections to unresponsive leaders and coordinators after a failover, before their time limits."""
+
+    def __init__(self, cluster: NetworkClient) -> None:
+        self._cluster = cluster
+        self._silent: dict[Connection, None] = {}
+
+    async def watch(self) -> None:
+        """Looks for the successors of unresponsive brokers."""
+        while not self._cluster.closed:
+            await asyncio.sleep(_UNANSWERED_MS / 2_000)
+            for connection in self._cluster.connections():
+                if connection.unanswered_ms >= _UNANSWERED_MS and connection.node_id in self._cluster.leading():
+                    self._silent[connection] = None
+                    connection.silent = True
+                    self._cluster.ask_about(connection.node_id)
+
+    def leave_replaced(self) -> None:
+        """Drops connections to brokers that led or coordinated and no longer do by fresh metadata."""
+        now_ms = self._cluster.clock.monotonic_ms()
+        for connection in list(self._silent):
+            unanswered_ms = connection.unanswered_ms
+            asked_since = self._cluster.metadata.updated_ms > now_ms - unanswered_ms
+            if unanswered_ms < _UNANSWERED_MS:
+                del self._silent[connection]
+            elif asked_since and connection.node_id not in self._cluster.leading():
+                del self._silent[connection]
+                text = f"{connection.host}:{connection.port} does not answer, and other brokers have taken over"
+                connection.drop(BrokerUnreachable(text, broker=connection.node_id))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 from barnabas.broker.config.authorizer_settings import ALLOW, NAME
@@ -93,6 +92,8 @@ def _why_without_effect(kind: int, name: str) -> str | None:
 
 
 def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
     shown = name[:NAME_CHARS_MAX]
     text = f"unknown setting '{shown}' ignored"
     if name in _OF_CLIENTS:

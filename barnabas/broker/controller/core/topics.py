@@ -260,19 +260,19 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work
         if isinstance(found, TopicImage):
             ids[found.topic_id] += 1
         yield 1
-    told: set[str | bytes] = set()  # answered names and ids
+    answered: set[str | bytes] = set()  # names and ids
     for state, topic in zip(states, resolved, strict=True):
         yield 1
         if isinstance(topic, TopicImage):
-            if topic.topic_id in told:
+            if topic.topic_id in answered:
                 continue
-            told.add(topic.topic_id)
+            answered.add(topic.topic_id)
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         refusal = topic if isinstance(topic, BrokerError) else None
         if state.name is not None and names[state.name] > 1:
-            if state.name in told:
+            if state.name in answered:
                 continue
-            told.add(state.name)
+            answered.add(state.name)
             refusal = _DUPLICATE_NAME
         elif isinstance(topic, TopicImage) and ids[topic.topic_id] > 1:
             what = "Duplicate topic id."

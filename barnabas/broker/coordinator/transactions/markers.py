@@ -154,7 +154,8 @@ class MarkerChannel:
                     attempts.append(_Attempt(leader))
                 attempts[-1].asked.append((delivery, led))
                 attempts[-1].size += len(led)
-            self._report_if_written(delivery)
+            if not delivery.remaining:
+                self._report_written(delivery)
         for attempts in by_broker.values():
             for attempt in attempts:
                 self._attempts[attempt] = None
@@ -195,13 +196,13 @@ class MarkerChannel:
                     again.append((topic, partition))
             if again:
                 self._retry_later(delivery, again)
-            self._report_if_written(delivery)
+            if not delivery.remaining and not delivery.dropped:
+                self._report_written(delivery)
 
-    def _report_if_written(self, delivery: _Delivery) -> None:
-        if not delivery.remaining and not delivery.dropped:
-            delivery.dropped = True
-            del self._deliveries[delivery.prepared.transactional_id]
-            self._on_written(delivery.state_partition, delivery.prepared)
+    def _report_written(self, delivery: _Delivery) -> None:
+        delivery.dropped = True
+        del self._deliveries[delivery.prepared.transactional_id]
+        self._on_written(delivery.state_partition, delivery.prepared)
 
     def _drop_superseded(self, delivery: _Delivery, code: int, topic: str, partition: int) -> None:
         log.warning(

@@ -4,6 +4,7 @@ KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -122,16 +123,17 @@ class TransactionShard:
             del self.pending[record.transactional_id]
         before = self.transactions.get(record.transactional_id)
         self.transactions[record.transactional_id] = metadata
-        log.debug(
-            "Transaction changes its state: transactional_id=%s before=%s after=%s producer_id=%d producer_epoch=%d "
-            "partitions=%d",
-            metadata.transactional_id,
-            "none" if before is None else before.state.name,
-            metadata.state.name,
-            metadata.producer_id,
-            metadata.producer_epoch,
-            len(metadata.partitions),
-        )
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "Transaction changes its state: transactional_id=%s before=%s after=%s producer_id=%d producer_epoch=%d "
+                "partitions=%d",
+                metadata.transactional_id,
+                "none" if before is None else before.state.name,
+                metadata.state.name,
+                metadata.producer_id,
+                metadata.producer_epoch,
+                len(metadata.partitions),
+            )
         if metadata.state is _S.ONGOING and not metadata.is_two_phase:
             if before is None or before.state is not _S.ONGOING:
                 self.deadlines[record.transactional_id] = metadata.started_monotonic_ms + metadata.timeout_ms

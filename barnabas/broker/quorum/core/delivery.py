@@ -24,7 +24,7 @@ class RaftListener(Protocol):
     def on_committed(self, batches: Buffer) -> None:
         """Receives whole committed batches, including control batches, each once and in order. The view is valid during the call.
 
-        To continue in later turns, call `Quorum.hold` before returning, and `Quorum.go_on` at the end.
+        To continue in later turns, call `Quorum.hold` before returning, and `Quorum.resume` at the end.
         """
         ...
 

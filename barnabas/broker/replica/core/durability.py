@@ -33,7 +33,7 @@ class Durability:
         self._waiting: list[tuple[int, Done[None]]] = []  # in order of arrival
 
     @property
-    def owed(self) -> bool:
+    def needs_sync(self) -> bool:
         """Whether a sync is needed before the log's end is acknowledged."""
         unacknowledged = self._log.log_end_offset - self._synced_offset
         return self._cut or (self._unnamed and unacknowledged > 0) or unacknowledged >= self._log.config.flush_messages
@@ -43,19 +43,19 @@ class Durability:
         end = self._log.log_end_offset
         if end - self._synced_offset < self._log.config.flush_messages and not self._cut and not self._unnamed:
             return end
-        self.ask()
+        self.request_sync()
         return self._synced_offset
 
-    def ask(self) -> None:
+    def request_sync(self) -> None:
         """Requests a sync if one is needed and none is pending."""
-        if not self._requested and self.owed:
+        if not self._requested and self.needs_sync:
             self._requested = True
             self._request_sync()
 
     def on_cut(self) -> None:
         self._synced_offset = min(self._synced_offset, self._log.log_end_offset)
         self._cut = True
-        self.ask()
+        self.request_sync()
 
     def on_synced(self, next_offset: int) -> None:
         """Everything below `next_offset` is durable."""
@@ -64,7 +64,7 @@ class Durability:
 
     def covers(self, next_offset: int) -> bool:
         """Whether this disk allows to acknowledge everything below `next_offset`."""
-        return not self._cut and (next_offset <= self._synced_offset or not self.owed)
+        return not self._cut and (next_offset <= self._synced_offset or not self.needs_sync)
 
     def when_durable(self, next_offset: int, done: Done[None]) -> None:
         """Calls `done(None)` once `next_offset` is covered: at once, or from `release`."""
@@ -72,7 +72,7 @@ class Durability:
             done(None)
         else:
             self._waiting.append((next_offset, done))
-            self.ask()
+            self.request_sync()
 
     def release(self, error: BrokerError | None = None) -> None:
         """Calls all that need not wait any more; with an error, all."""

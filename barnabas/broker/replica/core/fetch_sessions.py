@@ -52,9 +52,9 @@ class WantedPartition:
         "named",
         "partition",
         "replica",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "session",
-        "told_high_watermark",
-        "told_log_start_offset",
         "topic",
         "topic_id",
     )
@@ -84,8 +84,8 @@ class WantedPartition:
         self.drained = False  # the last read found no records and no error
         self.replica: Replica | None = None  # as of the last look-up
         self.session: FetchSession | None = None
-        self.told_high_watermark = -1  # -1: never sent, or an error was sent
-        self.told_log_start_offset = -1
+        self.sent_high_watermark = -1  # -1: never sent, or an error was sent
+        self.sent_log_start_offset = -1
 
     def attach(self, replica: Replica) -> None:
         self.unwatch()
@@ -118,7 +118,7 @@ class WantedPartition:
             session.follower_id < 0
             or not replica.is_leader
             or replica.log.log_end_offset != self.fetch_offset
-            or self.owes_high_watermark(replica)
+            or self.lacks_high_watermark(replica)
         ):
             session.parked.on_progress(replica)
 
@@ -127,21 +127,21 @@ class WantedPartition:
         """Monotonic time at which the follower certainly still followed this leader; long ago if the partition left the session."""
         return LONG_AGO if self.session is None else self.session.sent_after_ms
 
-    def owes_high_watermark(self, replica: Replica) -> bool:
+    def lacks_high_watermark(self, replica: Replica) -> bool:
         """Whether a follower that serves consumers does not know the present high watermark yet."""
         session = self.session
-        return session is not None and session.serves_consumers and replica.high_watermark != self.told_high_watermark
+        return session is not None and session.serves_consumers and replica.high_watermark != self.sent_high_watermark
 
     def has_news(self, error_code: int, high_watermark: int, log_start_offset: int, *, records: bool) -> bool:
         """Whether an incremental answer must carry the partition: records, error, or a moved offset; notes them as sent."""
         news = (
             records
             or error_code != 0
-            or high_watermark != self.told_high_watermark
-            or log_start_offset != self.told_log_start_offset
+            or high_watermark != self.sent_high_watermark
+            or log_start_offset != self.sent_log_start_offset
         )
-        self.told_high_watermark = -1 if error_code else high_watermark
-        self.told_log_start_offset = log_start_offset
+        self.sent_high_watermark = -1 if error_code else high_watermark
+        self.sent_log_start_offset = log_start_offset
         return news
 
 
@@ -315,7 +315,7 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         wanted = None if session is None else session.wanted.get((topic, partition))
         if session is not None and wanted is not None:
-            wanted.told_high_watermark = -1
+            wanted.sent_high_watermark = -1
             wanted.drained = False
             session.ready[wanted.key] = wanted
 

@@ -51,7 +51,7 @@ def on_fetched(
     except OSError as error:
         raise replica.broken(error, cut=cut) from error
     if records:
-        replica.durability.ask()
+        replica.durability.request_sync()
         if replica.traffic is not None:
             replica.traffic.replication_bytes_in += len(records)
     if replica.high_watermark != shown:

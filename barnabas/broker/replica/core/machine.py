@@ -4,14 +4,13 @@ KIP-101, KIP-279, KIP-595 (leader epochs, divergence), KIP-98 (last stable offse
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from barnabas.broker.api.call import Done
-from barnabas.broker.replica.core.commit_waiters import CommitWaiters
 from barnabas.broker.replica.core.durability import Durability, weakly
 from barnabas.broker.replica.core.isr import FollowedPartition, InSyncReplicas, IsrAnswer, IsrProposal
-from barnabas.broker.replica.core.sequence_gaps import SequenceGaps
 from barnabas.broker.replica.core.traffic import TopicTraffic
 from barnabas.broker.replica.core.verification_guard import VerificationGuard
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
@@ -26,6 +25,8 @@ from barnabas.storage.segment import LogSlice
 log = logger("kafka.cluster.Partition")
 
 NO_LEADER = -1
+# After a refusal: a producer's batches in flight arrive within it, and a real gap is reported after it.
+GAP_MS: Final = 1_000
 MAYBE_FENCED = (
     "the controllers do not answer this broker, and another one may lead the partition; ask for the leader again"
 )
@@ -54,12 +55,13 @@ class Replica:
     __slots__ = (
         "__weakref__",
         "_followed_since_ms",
+        "_gaps_until_ms",
         "_on_io_error",
         "_propose",
         "_waiters",
+        "_waiters_added",
         "clock",
         "durability",
-        "earlier_refusals",
         "epoch_start_offset",
         "failed",
         "high_watermark",
@@ -111,8 +113,9 @@ class Replica:
         self._followed_since_ms = followed_since_ms
         self._propose = propose
         self._on_io_error = on_io_error
-        self._waiters = CommitWaiters()
-        self.earlier_refusals = SequenceGaps(clock)
+        self._waiters: list[tuple[int, int, Done[None]]] = []  # a heap by next offset, then arrival
+        self._waiters_added = 0
+        self._gaps_until_ms = -1  # a gap in a producer's sequence may be a batch that was refused here
         self.unsynced_since_ms: int | None = None  # monotonic: the upkeep has found unsynced records (flush.ms)
         self.traffic: TopicTraffic | None = None  # counts written and read records
 
@@ -252,7 +255,10 @@ class Replica:
         except OSError as error:
             raise self.broken(error) from error
         except BrokerError as error:
-            raise self.earlier_refusals.error_for(error) from None
+            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.clock.monotonic_ms() < self._gaps_until_ms:
+                text = f"{error.message}; earlier batches may have been refused"
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text) from None
+            raise
         if self.traffic is not None:
             self.traffic.on_append(info)
         if not info.duplicate:
@@ -262,9 +268,18 @@ class Replica:
     def check_in_sync(self) -> None:
         """Raises BrokerError(NOT_ENOUGH_REPLICAS) if an append could not be committed now (acks=all)."""
         if len(self.in_sync.committed) < self.min_insync_replicas:
-            self.earlier_refusals.note()
+            self.note_refusal()
             missing = f"{len(self.isr)} in-sync replicas of {self!r}, min.insync.replicas is {self.min_insync_replicas}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, missing)
+
+    def note_refusal(self) -> None:
+        """A batch is refused for a passing reason: no leader yet, log not open, too few in sync. Gaps after it are answered with a retriable error.
+
+        The next of several batches in flight leaves a gap. For OUT_OF_ORDER_SEQUENCE_NUMBER, which Kafka answers, librdkafka takes a new
+        producer epoch and sends all again, also written ones: records are doubled. For NOT_LEADER_OR_FOLLOWER it sends all again in order,
+        in the same epoch, and written ones are recognized.
+        """
+        self._gaps_until_ms = self.clock.monotonic_ms() + GAP_MS
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int, transaction_version: int
@@ -302,7 +317,8 @@ class Replica:
         elif self.leader_id != self.node_id:
             done(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         else:
-            self._waiters.add(next_offset, done)
+            self._waiters_added += 1
+            heapq.heappush(self._waiters, (next_offset, self._waiters_added, done))
 
     def on_synced(self, next_offset: int) -> None:
         self.durability.on_synced(next_offset)
@@ -444,26 +460,25 @@ class Replica:
         `by_followers` as in `_may_be_replaced`. Raises BrokerError(NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR); refuses waiting requests
         first.
         """
-        if self.leader_id == self.node_id and not self._may_be_replaced(by_followers=by_followers):
-            return
-        self.earlier_refusals.note()
+        if self.leader_id == self.node_id:
+            since_ms = self._followed_since_ms()
+            if since_ms is None or not self._may_be_replaced(since_ms, by_followers=by_followers):
+                return
+        self.note_refusal()
         if self.leader_id != self.node_id:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.refuse_unless_leading()
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, MAYBE_FENCED)
 
-    def _may_be_replaced(self, *, by_followers: bool = True) -> bool:
-        """Whether another broker may lead by now.
+    def _may_be_replaced(self, since_ms: int, *, by_followers: bool = True) -> bool:
+        """Whether another broker may lead by now, after the session with the controller; `since_ms` is of `followed_since_ms`.
 
-        Not during the session with the controller. After it, the controllers may be away, or have elected another broker: a member of the
-        ISR, or an eligible leader (KIP-966) if the ISR is below min.insync.replicas. Only this leader adds members, so `maximal` has them
-        all. This node still leads if no other broker can be elected or, with `by_followers`, while each of these follows it in this epoch:
-        a new leader stops that first and has what acks=all acknowledged. With acks=1, and for answers of a coordinator, the time since the
-        new leader's last fetch remains, as in Kafka.
+        The controllers may be away, or have elected another broker: a member of the ISR, or an eligible leader (KIP-966) if the ISR is
+        below min.insync.replicas. Only this leader adds members, so `maximal` has them all. This node still leads if no other broker can
+        be elected or, with `by_followers`, while each of these follows it in this epoch: a new leader stops that first and has what
+        acks=all acknowledged. With acks=1, and for answers of a coordinator, the time since the new leader's last fetch remains, as in
+        Kafka.
         """
-        since_ms = self._followed_since_ms()
-        if since_ms is None:
-            return False
         in_sync = self.in_sync
         electable = in_sync.maximal if len(in_sync.committed) >= self.min_insync_replicas else tuple(in_sync.followers)
         for broker_id in electable:
@@ -479,7 +494,8 @@ class Replica:
 
         A producer whose first batch waits here would otherwise send its second one to the next leader, which does not have the first.
         """
-        if self.leader_id == self.node_id and self._may_be_replaced():
+        since_ms = self._followed_since_ms()
+        if since_ms is not None and self.leader_id == self.node_id and self._may_be_replaced(since_ms):
             self._refuse_waiting(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, MAYBE_FENCED))
 
     def broken(self, error: OSError, *, cut: bool = False) -> BrokerError:
@@ -501,14 +517,19 @@ class Replica:
             if end > self.high_watermark:
                 self.high_watermark = end
                 self.log.producers.on_high_watermark(end)
-                self._waiters.release(end)
-        self.progressed()
+                # Read again for each callback: it may append, wait, or fail the replica, which replaces the heap.
+                while self._waiters and self._waiters[0][0] <= end:
+                    heapq.heappop(self._waiters)[2](None)
+        if self.watchers:
+            self.progressed()
 
     def progressed(self) -> None:
         """Notifies the watchers: the readable part of the log has moved. Retention calls it for a new log start."""
-        for watcher in list(self.watchers) if self.watchers else ():
+        for watcher in list(self.watchers):
             watcher.on_progress(self)
 
     def _refuse_waiting(self, error: BrokerError) -> None:
-        self._waiters.refuse(error)
+        waiting, self._waiters = sorted(self._waiters, key=lambda waiter: waiter[:2]), []
+        for _, _, done in waiting:
+            done(error)
         self.durability.release(error)

@@ -8,8 +8,7 @@ import pytest
 
 from barnabas.broker.api.call import Done
 from barnabas.broker.replica.core import follower_log
-from barnabas.broker.replica.core.machine import Replica
-from barnabas.broker.replica.core.sequence_gaps import GAP_MS
+from barnabas.broker.replica.core.machine import GAP_MS, Replica
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, build_end_txn_marker

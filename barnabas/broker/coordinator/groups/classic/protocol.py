@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.broker.coordinator.groups.classic.answers import joined, synced
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.records import group_record
 from barnabas.broker.coordinator.groups.classic.state import GroupMember, GroupState, Protocols
@@ -18,6 +17,8 @@ from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import GROUP_METADATA_BYTES_MAX
 from barnabas.loggers import logger
 from barnabas.protocol.messages.groups import (
+    JoinGroupResponse,
+    JoinGroupResponseMember,
     MemberIdentity,
     MemberResponse,
     SyncGroupRequest,
@@ -148,9 +149,9 @@ class ClassicProtocol:
         unchanged = member.protocols == protocols
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
             # The answer to its JoinGroup may have been lost.
-            effects.answers.append(MemberAnswer(call.reply, joined(group, member)))
+            effects.answers.append(MemberAnswer(call.reply, _joined(group, member)))
         elif group.state is GroupState.STABLE and unchanged and not leads:
-            effects.answers.append(MemberAnswer(call.reply, joined(group, member)))
+            effects.answers.append(MemberAnswer(call.reply, _joined(group, member)))
         elif group.state is GroupState.EMPTY:
             raise InvariantViolated(f"group {group.group_id!r} is Empty and has member {member.member_id!r}")
         else:
@@ -199,7 +200,7 @@ class ClassicProtocol:
             self._prepare(group, at, effects)
             return
         # Only the new id is written, without a rebalance.
-        response = joined(group, member)
+        response = _joined(group, member)
         if call.version >= 9:
             response.skip_assignment = group.leader_id == new_id
         else:
@@ -269,7 +270,7 @@ class ClassicProtocol:
         for member in group.members.values():
             reply = group.park_join(member, None)
             if reply is not None:
-                effects.answers.append(MemberAnswer(reply, joined(group, member)))
+                effects.answers.append(MemberAnswer(reply, _joined(group, member)))
             self._set_session(group, member, at)
             member.is_new = False
             group.pending_syncs[member.member_id] = None
@@ -298,7 +299,7 @@ class ClassicProtocol:
         if not group.pending_syncs:
             self.deadlines.cancel(("sync", group.group_id, ""))
         if group.state is GroupState.STABLE:
-            effects.answers.append(MemberAnswer(reply, synced(group, member.assignment)))
+            effects.answers.append(MemberAnswer(reply, _synced(group, member.assignment)))
             return
         if member.awaiting_sync is not None:  # the member repeats the request over another connection
             effects.refuse_sync(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -310,7 +311,7 @@ class ClassicProtocol:
         assignment = {entry.member_id: entry.assignment for entry in request.assignments}
         for member in group.members.values():
             member_assignment = assignment.get(member.member_id, EMPTY_ASSIGNMENT)
-            self._answer_sync(group, member, synced(group, member_assignment), at, effects)
+            self._answer_sync(group, member, _synced(group, member_assignment), at, effects)
         effects.records.append(group_record(group, assignment))
 
     # -- Heartbeat and LeaveGroup --------------------------------------------------------------------------------------
@@ -484,3 +485,30 @@ def _too_much_metadata(group: ClassicGroup, member_id: str | None, protocols: Pr
 def _member_id(name: str, fresh_id: str) -> str:
     """Begins with a part of the client id or instance id: the member id must fit into an answer."""
     return f"{name[:MEMBER_NAME_LENGTH_MAX]}-{fresh_id}"
+
+
+def _joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:
+    """The leader gets all members with their metadata."""
+    response = JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=group.leader_id or "",
+        member_id=member.member_id,
+    )
+    if member.member_id == group.leader_id:
+        response.members = [
+            JoinGroupResponseMember(
+                member_id=other.member_id,
+                group_instance_id=other.group_instance_id,
+                metadata=other.metadata(group.protocol_name),
+            )
+            for other in group.members.values()
+        ]
+    return response
+
+
+def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
+    )
