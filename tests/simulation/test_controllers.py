@@ -243,7 +243,7 @@ def test_internal_topics_are_created_while_a_broker_is_dead(name: str) -> None:
         trio.processes[dead].kill()
         await trio.until(lambda: trio.broker(asker, dead).fenced, SESSION_S + 2)
         answers: list[Any] = []
-        trio.node(asker).controller.ensure_topic(name, answers.append)
+        trio.processes[asker].call(trio.node(asker).controller.ensure_topic, name, answers.append)
         await trio.until(lambda: answers, 2)
         assert answers == [None]
         for partition in trio.partitions(asker):
@@ -265,12 +265,12 @@ def test_internal_topics_wait_for_enough_brokers() -> None:
                 trio.processes[each].start()
             await trio.until(lambda: all(trio.processes[each].serves for each in (1, 2)), 5)
             answers: list[Any] = []
-            trio.node(1).controller.ensure_topic("__consumer_offsets", answers.append)
+            trio.processes[1].call(trio.node(1).controller.ensure_topic, "__consumer_offsets", answers.append)
             await trio.until(lambda: answers, 2)
             assert answers[0].code == ErrorCode.INVALID_REPLICATION_FACTOR
             trio.processes[3].start()
             await trio.until(lambda: len(trio.node(1).image.alive_brokers()) == 3, 5)
-            trio.node(1).controller.ensure_topic("__consumer_offsets", answers.append)
+            trio.processes[1].call(trio.node(1).controller.ensure_topic, "__consumer_offsets", answers.append)
             await trio.until(lambda: len(answers) == 2, 2)
             assert answers[1] is None
             assert len(trio.partitions(1)[0].isr) == 3

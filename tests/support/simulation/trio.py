@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.image.image import BrokerImage, PartitionImage
@@ -12,6 +12,9 @@ from barnabas.broker.node.node import Node
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.requests import request_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 IDS = (1, 2, 3)
 QUORUM = ",".join(f"{each}@n{each}:9093" for each in IDS)
@@ -41,6 +44,12 @@ class Process:
 
     def kill(self) -> None:
         self.machine.kill()
+
+    def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls a function of the node in its process: timers that it sets are the node's, and stop while it is paused."""
+        process = self.machine.process
+        assert process is not None, f"{self.machine.name} does not run"
+        return process.context.run(function, *args, **kwargs)
 
     async def run(self, ports: Ports) -> None:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -99,7 +108,8 @@ class Trio:
 
     async def ask(self, node_id: int, request: Any, timeout_ms: int = 5_000) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.node(node_id).controller.request(request, answer.set_result, timeout_ms=timeout_ms)
+        controller = self.node(node_id).controller
+        self.processes[node_id].call(controller.request, request, answer.set_result, timeout_ms=timeout_ms)
         return await answer
 
     async def create(self, node_id: int, name: str, partitions: int = 3, replicas: int = 3) -> Any:
@@ -130,7 +140,7 @@ STATE_TOPICS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.
 async def coordinator(trio: Trio, topic: str) -> Node:
     """The node that leads the topic's one partition, once it may serve it."""
     made: list[Any] = []
-    trio.node(1).controller.ensure_topic(topic, made.append)
+    trio.processes[1].call(trio.node(1).controller.ensure_topic, topic, made.append)
     await trio.until(lambda: made, 5)
     assert made == [None]
     leader = trio.partitions(1)[-1].leader
