@@ -66,6 +66,15 @@ class Story:
         return f"broker-{image.leader}"
 
 
+class UnwatchedStory(Story):
+    """A story in which committed records may be lost: nothing compares logs with what was committed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.brokers = make_brokers()
+        self.controllers = {}
+
+
 def clients(ports: Ports) -> dict[str, Any]:
     return {"bootstrap_servers": bootstrap(), "clock": ports.clock, "rng": ports.rng, "network": ports.network}
 
