@@ -48,5 +48,7 @@ SUBSCRIPTION_NAMES_MAX = 10_000  # topics that one member of a KIP-848 group may
 # topic names that are decoded from the different subscriptions of one classic group: 15 ms
 SUBSCRIBED_NAMES_MAX = 20_000
 TOPIC_NAME_LENGTH_MAX = 249  # Kafka's: the folder name with "-partition" and ".delete" suffixes fits 255
+# of all connections, if queued.max.request.bytes is not set; one request may be larger
+QUEUED_BYTES_MAX = 64 * 1024 * 1024
 # of all connections; above it Fetch responses get small and other answers wait
 UNREAD_ANSWER_BYTES_MAX = 256 * 1024 * 1024

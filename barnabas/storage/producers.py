@@ -68,7 +68,7 @@ class PartitionProducers:
 
     Attributes:
         end_offset: end of the log to which the state belongs, exclusive.
-        first_id: producers with lower ids are older than the topic.
+        first_id: as `TopicImage.first_producer_id`.
         complete: the log began at offset 0 and the state has all of its producers: none expired, no record was deleted
             or cleaned.
         ongoing: first offset -> producer id of the open transactions, by offset. Other modules only read it.

@@ -17,15 +17,12 @@ import pytest
 from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
-from barnabas.protocol.record_codec import NewRecord
-from barnabas.protocol.records import build_batch
 from barnabas.testing.simulation.invariants import check_acknowledged
 from barnabas.testing.simulation.world import Ports
 from tests.support.simulation.brokers import converged
 from tests.support.simulation.cluster_chaos import ClusterChaos, Power
-from tests.support.simulation.cluster_story import Story, committed, connect, create, tell
+from tests.support.simulation.cluster_story import Story, batch, code_of, committed, connect, create, tell
 from tests.support.simulation.trio import SESSION_S
 
 pytestmark = pytest.mark.simulation
@@ -33,17 +30,6 @@ pytestmark = pytest.mark.simulation
 SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "0:6").split(":")))
 PARTITIONS = 3
 TRIES_MAX = 100  # of one producer to have a batch accepted
-
-
-def batch(ports: Ports, producer_id: int, sequence: int, partition: int = 0, value: bytes = b"") -> ProduceRequest:
-    records = [NewRecord(None, value or b"%d" % sequence, ports.clock.now_ms())]
-    data = build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
-    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=bytes(data))])
-    return ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic])
-
-
-def code_of(answer: Any) -> ErrorCode:
-    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
 @pytest.mark.parametrize("cut", ["from the brokers", "from everyone"])

@@ -21,8 +21,7 @@ from barnabas.client.consumer.core.leader_epochs import LeaderEpochHistory
 from barnabas.client.errors import LogTruncated, OffsetOutOfRange
 from barnabas.client.types import AutoOffsetReset
 from barnabas.testing.simulation.world import Ports, Program, World, WorldFailed
-from tests.support.simulation.brokers import make_brokers
-from tests.support.simulation.cluster_story import Story, clients
+from tests.support.simulation.cluster_story import UnwatchedStory, clients
 from tests.support.simulation.workload import read_all
 
 pytestmark = pytest.mark.simulation
@@ -65,13 +64,11 @@ class View:
         self.told = False
 
 
-class Truncating(Story):
-    """Three brokers whose logs may lose what was committed, so that nothing is held against a ledger of it."""
+class Truncating(UnwatchedStory):
+    """Three brokers whose logs may lose what was committed."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.brokers = make_brokers()
-        self.controllers = {}
+        super().__init__(world)
         self.isolated: dict[str, None] = {}
 
     def state(self) -> tuple[int, list[int]]:

@@ -204,7 +204,7 @@ _NODES: Final = {
     ),
     "queued.max.request.bytes": long(
         -1,
-        "Bytes of large requests that are being received or wait, over all connections; -1: socket.request.max.bytes.",
+        "Bytes of large requests that are being received or wait, over all connections; -1: 64 MiB. One request may be larger.",
     ),
     "queued.max.requests": integer(
         500, "Requests that wait for a handler.", at_least(1), no_effect="requests are answered as they are read"

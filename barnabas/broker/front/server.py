@@ -26,7 +26,7 @@ from barnabas.broker.scheduling.slices import Slices
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.broker.security.login import ServerLogins
 from barnabas.broker.security.server_login import LOGIN_BUFFER_BYTES, Authentications, LoginService, ServerLogin
-from barnabas.limits import ENVELOPE_BYTES_MAX, FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
+from barnabas.limits import ENVELOPE_BYTES_MAX, FRAME_BYTES_SMALL_MAX, QUEUED_BYTES_MAX, UNREAD_ANSWER_BYTES_MAX
 from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.network_port import Listener, ListenerOptions, Network
 from barnabas.protocol.framing import FrameReader
@@ -107,7 +107,7 @@ class Server:
         self._numbers = itertools.count(1)
         queued_bytes_max = config.get_int("queued.max.request.bytes")
         self.budget = MemoryBudget(
-            queued_bytes_max if queued_bytes_max > 0 else self._request_bytes_max, UNREAD_ANSWER_BYTES_MAX
+            queued_bytes_max if queued_bytes_max > 0 else QUEUED_BYTES_MAX, UNREAD_ANSWER_BYTES_MAX
         )
         self._logins_budget = MemoryBudget(
             LOGINS_BYTES_MAX, UNREAD_ANSWER_BYTES_MAX, ordinary_bytes=2 * LOGIN_BUFFER_BYTES, evicts=True

@@ -14,6 +14,7 @@ from barnabas.work import Work
 K = TypeVar("K")
 
 NO_LEADER = -1
+RECOVERED, RECOVERING = 0, 1  # leader recovery states
 # of ConfigRecord, DescribeConfigs and IncrementalAlterConfigs
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
 
@@ -35,7 +36,7 @@ class PartitionImage(NamedTuple):
     last_known_elr: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
-    leader_recovery_state: int = 0  # 1 while recovering from an unclean election
+    leader_recovery_state: int = RECOVERED  # RECOVERING after an unclean election
 
 
 class TopicImage(NamedTuple):
@@ -44,7 +45,7 @@ class TopicImage(NamedTuple):
     name: str
     topic_id: bytes
     partitions: tuple[PartitionImage, ...]
-    # lower ids are older than the topic: their producers may have written to an earlier topic of this name
+    # producers with lower ids may have written to an earlier topic of this name, or records that an unclean election lost
     first_producer_id: int = 0
 
 
@@ -157,6 +158,7 @@ class MetadataImage:
 
     @property
     def youngest_topic(self) -> TopicImage | None:
+        """The topic with the highest `first_producer_id`."""
         return next(reversed(self.topics_by_name.values()), None)
 
     def partition_count(self, topic: str) -> int:

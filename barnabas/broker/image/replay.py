@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from barnabas.broker.image.image import (
     PARTITIONS_PER_UNIT,
+    RECOVERING,
     TOPIC_RESOURCE,
     AclImage,
     BrokerImage,
@@ -267,6 +268,9 @@ class ImageBuilder:
         if not 0 <= record.partition_id < len(partitions):
             raise InvariantViolated(f"PartitionChangeRecord for partition {record.partition_id} of {len(partitions)}")
         partitions[record.partition_id] = changed_partition(partitions[record.partition_id], record)
+        if record.leader_recovery_state == RECOVERING:
+            topic = self._topics_now().pop(self._topics_by_id_now()[record.topic_id].name)
+            self._put(topic._replace(first_producer_id=self._next_producer_id))  # now the youngest topic
         self._touch(record.topic_id, record.partition_id)
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:

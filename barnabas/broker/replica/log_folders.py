@@ -97,7 +97,6 @@ class LogFolders:
             offsets,
             self._set_aside,
             new=self._loaded,
-            first_producer_id=topic.first_producer_id,
         )
 
     def open(self, one: UnopenedLog) -> PartitionLog:

@@ -47,7 +47,6 @@ class UnopenedLog:
     offsets: CheckpointedOffsets
     set_aside: Callable[[LogDirectory, str], None]  # renames a folder of another topic of that name
     new: bool  # as of PartitionLog.opening
-    first_producer_id: int  # as of TopicImage
     steps: Generator[int, None, PartitionLog] | None = None  # the opening in progress, after the first visit
     failures: int = 0  # failed attempts
     wanted: bool = False  # a client, follower or coordinator was refused because the log is not open yet

@@ -8,8 +8,14 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.topic_config import log_config
-from barnabas.broker.controller.core.elections import RECOVERED
-from barnabas.broker.image.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.image.image import (
+    NO_LEADER,
+    RECOVERED,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from barnabas.broker.replica.core.isr import InSyncReplicas, IsrProposal
 from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.replica.core.traffic import Traffic
@@ -298,6 +304,7 @@ class Replicas:
                 replica = self._open(topic, number, partition, config)
                 yield UNITS_OF_A_FOLDER
             if replica is not None and not replica.failed:
+                replica.log.producers.first_id = topic.first_producer_id
                 self._require(replica, partition)
                 self._elected(self._lead_or_follow(replica, partition))
             yield 1
@@ -370,7 +377,6 @@ class Replicas:
     def _adopt(self, one: UnopenedLog, opened: PartitionLog, partition: PartitionImage) -> Replica:
         directory = one.directory
         note_recovery(one, opened)
-        opened.producers.first_id = one.first_producer_id
         replica = Replica(
             one.topic,
             one.partition,

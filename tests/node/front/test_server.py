@@ -23,7 +23,6 @@ from barnabas.protocol.messages.admin import (
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.schema import encode
 from tests.support.broker.nodes import Nodes, Peer, Scripted, batch
 from tests.support.clock import StoppedClock
 from tests.support.waiting import until
@@ -322,24 +321,17 @@ async def test_buffers_and_backlog_of_sockets(nodes: Nodes) -> None:
         assert connected_at_once < 10, "more than a backlog of 3 and a little"
 
 
-async def test_requests_under_way_share_queued_max_request_bytes(nodes: Nodes) -> None:
-    """Two frames of 7.5 MiB where 8 MiB may be received at once: the second waits for the first."""
-    node = await nodes.start(socket_request_max_bytes=str(8 << 20), queued_max_request_bytes=str(8 << 20))
-    first, second = await nodes.peer(node), await nodes.peer(node)
-    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=bytes(15 << 19))])
-    request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[data])
-    frame = encode(request, 9)
-    header = pack(">ihhih", len(frame) + 11, 0, 9, 1, 0) + b"\0"
-    for peer in (first, second):
-        peer.writer.write(header + frame[: 7 << 20])
+EIGHT_MIB = {"socket_request_max_bytes": str(8 << 20), "queued_max_request_bytes": str(8 << 20)}
 
-    def received() -> list[int]:
-        return [connection.core.reader.buffered_bytes for connection in node.server.connections]
 
-    await until(lambda: node.server.budget._waiting and max(received()) == len(header) + (7 << 20))
-    assert min(received()) <= 64 << 10
-    for peer in (first, second):
-        peer.writer.write(frame[7 << 20 :])
-    for peer in (first, second):
-        answer = await peer.receive((1, 0, 9))
-        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+@pytest.mark.parametrize(("settings", "frames", "bytes_max"), [({}, 10, 64 << 20), (EIGHT_MIB, 2, 8 << 20)])
+async def test_requests_under_way_share_queued_max_request_bytes(
+    nodes: Nodes, settings: dict[str, str], frames: int, bytes_max: int
+) -> None:
+    """The last one of the frames of 7 MiB waits."""
+    node = await nodes.start(**settings)
+    for _ in range(frames):
+        peer = await nodes.peer(node)
+        peer.writer.write(pack(">ihhih", 7 << 20, 0, 9, 1, 0) + bytes(128 << 10))
+    await until(lambda: len(node.server.budget._waiting) == 1)
+    assert (frames - 1) * (7 << 20) <= node.server.budget.frame_bytes <= bytes_max

@@ -8,7 +8,6 @@ import pytest
 
 from barnabas.broker.replica import recovery
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.record_codec import NewRecord
@@ -68,18 +67,6 @@ async def test_a_gap_after_a_refusal_while_the_log_was_not_open(nodes: Nodes, mo
     assert await produce(peer, 1, 2) == ErrorCode.NONE
 
 
-async def test_a_leader_that_may_have_lost_records_accepts_any_sequence(nodes: Nodes) -> None:
-    """The only replica, after a crash: the controller elects it as one that recovers (KIP-966)."""
-    disk = FaultyMemoryDisk()
-    node = await nodes.start(disk)
-    peer = await nodes.peer(node)
-    await peer.create("t")
-    assert await produce(peer, 1, 0) == ErrorCode.NONE
-    node.kill()
-    peer = await nodes.peer(await nodes.start(disk))
-    assert await produce(peer, 2, 5) == ErrorCode.NONE
-
-
 async def test_without_the_checkpoint_any_sequence_is_accepted(nodes: Nodes) -> None:
     """A directory that Kafka, or an earlier version, has written to."""
     disk = FaultyMemoryDisk()
@@ -97,46 +84,6 @@ async def new_producer_id(peer: Peer) -> int:
     answer = await peer.call(InitProducerIdRequest(transactional_id=None), 4)
     assert answer.error_code == 0
     return int(answer.producer_id)
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-async def test_producers_go_on_when_a_topic_is_made_anew(nodes: Nodes, restarts: bool) -> None:
-    disk = FaultyMemoryDisk()
-    node = await nodes.start(disk)
-    peer = await nodes.peer(node)
-    for topic in ("t", "other"):
-        await peer.create(topic)
-    old = await new_producer_id(peer)
-    assert await produce(peer, old, 0) == ErrorCode.NONE
-    deleted = await peer.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
-    assert deleted.responses[0].error_code == 0
-    if restarts:
-        await node.stop()
-        node = await nodes.start(disk)
-        peer = await nodes.peer(node)
-    await peer.create("t")
-    young = await new_producer_id(peer)
-    assert await produce(peer, young, 1) == OUT_OF_ORDER
-    assert await produce(peer, old, 1) == ErrorCode.NONE
-    assert await produce(peer, old, 2) == ErrorCode.NONE
-    assert await produce(peer, old, 5, "other") == OUT_OF_ORDER
-    await node.stop()
-    peer = await nodes.peer(await nodes.start(disk))
-    assert await produce(peer, young, 1) == OUT_OF_ORDER
-    assert await produce(peer, old, 3) == ErrorCode.NONE
-
-
-async def test_a_new_producer_id_is_younger_than_every_topic(nodes: Nodes) -> None:
-    """So that a partition of any topic demands the producer's first batch."""
-    node = await nodes.start()
-    peer = await nodes.peer(node)
-    first = await new_producer_id(peer)
-    assert await new_producer_id(peer) == first + 1
-    await peer.create("t")
-    younger = await new_producer_id(peer)
-    assert younger >= node.image.topics_by_name["t"].first_producer_id > first + 1
-    assert await new_producer_id(peer) == younger + 1
-    assert await produce(peer, younger, 1) == OUT_OF_ORDER
 
 
 async def test_a_producer_goes_on_after_first_batches_that_it_was_not_allowed_to_write(nodes: Nodes) -> None:

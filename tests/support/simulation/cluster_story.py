@@ -8,6 +8,10 @@ from typing import Any
 
 from barnabas.broker.node.node import Node
 from barnabas.client import Admin, Consumer, NewTopic, TopicPartition
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.testing.simulation.invariants import check_stable
 from barnabas.testing.simulation.network import LATENCY
 from barnabas.testing.simulation.world import Ports, World
@@ -66,6 +70,15 @@ class Story:
         return f"broker-{image.leader}"
 
 
+class UnwatchedStory(Story):
+    """A story in which committed records may be lost: nothing compares logs with what was committed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.brokers = make_brokers()
+        self.controllers = {}
+
+
 def clients(ports: Ports) -> dict[str, Any]:
     return {"bootstrap_servers": bootstrap(), "clock": ports.clock, "rng": ports.rng, "network": ports.network}
 
@@ -110,3 +123,14 @@ async def open_transactions(ports: Ports, topic: str, partitions: int) -> None:
         ends = await high.end_offsets(each)
         for tp, end in (await stable.end_offsets(each)).items():
             check_stable(end, ends[tp])
+
+
+def batch(ports: Ports, producer_id: int, sequence: int, partition: int = 0, value: bytes = b"") -> ProduceRequest:
+    records = [NewRecord(None, value or b"%d" % sequence, ports.clock.now_ms())]
+    data = build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=bytes(data))])
+    return ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic])
+
+
+def code_of(answer: Any) -> ErrorCode:
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)

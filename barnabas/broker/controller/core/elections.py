@@ -11,11 +11,10 @@ from typing import Final
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.controller.core.placement import directory_of_new_replica
 from barnabas.broker.image.assignment import Assignment
-from barnabas.broker.image.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.image.image import NO_LEADER, RECOVERING, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.image.records import NO_LEADER_CHANGE, PartitionChangeRecord
 
 ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
-RECOVERED, RECOVERING = 0, 1  # leader recovery states
 UNCLEAN_KEY: Final = "unclean.leader.election.enable"
 
 # Directory ids with a special meaning (KIP-858).

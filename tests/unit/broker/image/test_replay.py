@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.broker.image.image import EMPTY_IMAGE, MetadataImage, difference
+from barnabas.broker.image.image import EMPTY_IMAGE, RECOVERING, MetadataImage, difference
 from barnabas.broker.image.records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
@@ -170,6 +170,9 @@ def test_a_topic_knows_which_producer_ids_are_older() -> None:
     assert ages(replayed(image, [PartitionChangeRecord(partition_id=0, topic_id=A, leader=-1)])) == ages(image)
     again: list[MetadataRecord] = [RemoveTopicRecord(topic_id=A), TopicRecord(name="first", topic_id=B)]
     assert ages(replayed(image, again))["first"] == 5000
+    after = replayed(image, [PartitionChangeRecord(partition_id=0, topic_id=A, leader_recovery_state=RECOVERING)])
+    assert ages(after) == {"first": 5000, "second": 1000, "third": 4000}
+    assert after.youngest_topic == after.topics_by_id[A]
 
 
 def test_a_snapshot_keeps_the_ages_of_topics() -> None:
