@@ -21,11 +21,11 @@ TV2. EndTxn 5 is TV2: it answers the identity for the next transaction (KIP-890)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from barnabas.broker.api.call import Call, Pending, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Call, Computed, Pending, Rest, Table
 from barnabas.broker.authorization.permissions import AllowedNames, check_permission
 from barnabas.broker.coordinator.transactions.holding import Waiter
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, TransactionAnswer
@@ -35,7 +35,6 @@ from barnabas.broker.coordinator.transactions.state import (
 )
 from barnabas.broker.handlers import producers, transaction_listing, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
-from barnabas.broker.scheduling.slices import begun
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
@@ -61,7 +60,6 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.schema import Message
 from barnabas.storage.checkpoints import TopicPartition
-from barnabas.work import Steps, Work, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
@@ -73,8 +71,6 @@ if TYPE_CHECKING:
     from barnabas.broker.image.image import MetadataImage
     from barnabas.broker.scheduling.reactor import Reactor
 
-PARTITIONS_A_YIELD = 8
-_TopicResults: TypeAlias = "Steps[list[AddPartitionsToTxnTopicResult]]"
 _FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
 
 
@@ -154,154 +150,147 @@ def _check_producer(call: Call[InitProducerIdRequest]) -> None:
         raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def add_partitions_to_txn(needs: Needs, call: Call[AddPartitionsToTxnRequest]) -> Work:
+def add_partitions_to_txn(needs: Needs, call: Call[AddPartitionsToTxnRequest]) -> Computed:
     """Adds partitions to one transaction (≤ v3), or adds to or verifies many for a broker."""
     request = call.request
-    pending: Pending[AddPartitionsToTxnResponse] = Pending()
+    transactions = request.transactions
     if call.version < 4:
-        check_permission(
-            call.access, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id
-        )
-        _check_in_time(
-            needs,
-            call,
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-        )
         single = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        yield from _add_or_verify(
-            needs,
-            call,
-            single,
-            lambda results: pending.resolve(begun(_single_result(results))),
-            PendingWaiter(pending),
+        check_permission(call.access, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, single.transactional_id)
+        _check_in_time(needs, call, single.transactional_id, single.producer_id, single.producer_epoch)
+        transactions = [single]
+    else:
+        check_permission(call.access, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
+    return Computed(call, partial(_check_partitions, needs, call, transactions, needs.current_image.image))
+
+
+class _Addition(NamedTuple):
+    """One transaction of a request, its results, and the partitions to add or verify; None: one of them is refused, so all are."""
+
+    asked: AddPartitionsToTxnTransaction
+    results: list[AddPartitionsToTxnTopicResult]
+    partitions: list[TopicPartition] | None
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Sets one code for all partitions."""
+        for topic in self.results:
+            for result in topic.results_by_partition:
+                result.partition_error_code = code
+
+
+def _check_partitions(
+    needs: Needs,
+    call: Call[AddPartitionsToTxnRequest],
+    transactions: list[AddPartitionsToTxnTransaction],
+    image: MetadataImage,
+    access: Access,
+) -> AddPartitionsToTxnResponse | Rest:
+    # Brokers add what their clients were allowed to write.
+    writable = AllowedNames(access, AclOperation.WRITE, AclResourceType.TOPIC) if call.version < 4 else None
+    additions = [_checked(each, image, writable) for each in transactions]
+    if call.version < 4:
+        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=additions[0].results)
+    else:
+        results = [
+            AddPartitionsToTxnResult(transactional_id=each.asked.transactional_id, topic_results=each.results)
+            for each in additions
+        ]
+        response = AddPartitionsToTxnResponse(results_by_transaction=results)
+    known = [each for each in additions if each.partitions is not None]
+    return partial(_add_or_verify, needs, call, known, response) if known else response
+
+
+def _checked(
+    transaction: AddPartitionsToTxnTransaction, image: MetadataImage, writable: AllowedNames | None
+) -> _Addition:
+    partitions: dict[TopicPartition, None] = {}
+    results = _results(transaction.topics, ErrorCode.NONE)
+    refused = False
+    for topic in results:
+        name, count = topic.name, image.partition_count(topic.name)
+        # No client may write to internal topics.
+        allowed = writable is None or (name not in INTERNAL_TOPICS and name in writable)
+        for result in topic.results_by_partition:
+            if not allowed:
+                result.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not 0 <= result.partition_index < count:
+                result.partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refused = refused or bool(result.partition_error_code)
+            partitions[name, result.partition_index] = None
+    if not refused:
+        return _Addition(transaction, results, list(partitions))
+    for topic in results:
+        for result in topic.results_by_partition:
+            result.partition_error_code = result.partition_error_code or ErrorCode.OPERATION_NOT_ATTEMPTED
+    return _Addition(transaction, results, None)
+
+
+def _results(topics: list[AddPartitionsToTxnTopic], code: ErrorCode) -> list[AddPartitionsToTxnTopicResult]:
+    """Returns results of all partitions with one code."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code)
+                for partition in topic.partitions
+            ],
         )
-        return pending
-    check_permission(call.access, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
-    waiter = BrokerWaiter(pending)
-    response = AddPartitionsToTxnResponse()
-    decided: list[tuple[AddPartitionsToTxnResult, _TopicResults]] = []
-
-    def done(result: AddPartitionsToTxnResult, results: _TopicResults) -> None:
-        decided.append((result, results))
-        if len(decided) == len(request.transactions):
-            pending.resolve(begun(_all_results(response, decided)))
-
-    for transaction in request.transactions:
-        result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
-        response.results_by_transaction.append(result)
-        yield from _add_or_verify(needs, call, transaction, partial(done, result), waiter)
-    if not request.transactions:
-        pending.resolve(response)
-    return pending
-
-
-def _single_result(results: _TopicResults) -> Steps[AddPartitionsToTxnResponse]:
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(yield from results))
-
-
-def _all_results(
-    response: AddPartitionsToTxnResponse, decided: list[tuple[AddPartitionsToTxnResult, _TopicResults]]
-) -> Steps[AddPartitionsToTxnResponse]:
-    for result, results in decided:
-        yield 1
-        result.topic_results = yield from results
-    return response
+        for topic in topics
+    ]
 
 
 def _add_or_verify(
     needs: Needs,
     call: Call[AddPartitionsToTxnRequest],
-    transaction: AddPartitionsToTxnTransaction,
-    done: Callable[[_TopicResults], None],
-    waiter: Waiter | None = None,
-) -> Work:
-    image = needs.current_image.image
-    yield 1
-    writable = None  # brokers add what their clients were allowed to write
-    if call.version < 4:
-        writable = AllowedNames(call.access, AclOperation.WRITE, AclResourceType.TOPIC)
-    if not (yield from _all_known(image, transaction.topics, writable)):
-        done(_results(transaction.topics, partial(_refusal_of_partition, image, writable)))
-        return
-    partitions = []
-    for topic in transaction.topics:
-        partitions += [(topic.name, partition) for partition in topic.partitions]
-        yield 1 + len(topic.partitions) // PARTITIONS_A_YIELD
-    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    additions: list[_Addition],
+    response: AddPartitionsToTxnResponse,
+) -> Pending[AddPartitionsToTxnResponse]:
+    pending: Pending[AddPartitionsToTxnResponse] = Pending()
+    waiter = PendingWaiter(pending) if call.version < 4 else BrokerWaiter(pending)
+    undecided = len(additions)
 
-    def refused(error: BrokerError) -> None:
-        code = _code(call, error)
-        done(_results(transaction.topics, lambda _key: code))
+    def done(addition: _Addition, error: BrokerError | None) -> None:
+        nonlocal undecided
+        if error is not None:
+            addition.refuse(_code(call, error))
+        undecided -= 1
+        if not undecided:
+            pending.resolve(response)
 
-    def added(error: BrokerError | None) -> None:
-        if error is None:
-            done(_results(transaction.topics, lambda _key: ErrorCode.NONE))
+    for addition in additions:
+        if addition.asked.verify_only:
+            done(addition, _verify(needs, addition))
         else:
-            refused(error)
-
-    if transaction.verify_only:
-        try:
-            errors = needs.transactions.verify_partitions(transaction.transactional_id, producer, partitions)
-        except BrokerError as error:
-            refused(error)
-            return
-        done(_results(transaction.topics, lambda key: errors[key]))
-        return
-    needs.transactions.add_partitions(
-        transaction.transactional_id, producer, partitions, 2 if call.version >= 5 else 0, added, waiter
-    )
+            asked = addition.asked
+            producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
+            needs.transactions.add_partitions(
+                asked.transactional_id,
+                producer,
+                addition.partitions or [],
+                2 if call.version >= 5 else 0,
+                partial(done, addition),
+                waiter,
+            )
+    return pending
 
 
-def _is_writable(writable: AllowedNames | None, topic: str) -> bool:
-    """Whether the request's client may write to a topic; no client may write to internal ones."""
-    return writable is None or (topic not in INTERNAL_TOPICS and topic in writable)
-
-
-def _refusal_of_partition(image: MetadataImage, writable: AllowedNames | None, key: TopicPartition) -> ErrorCode:
-    """The code of a partition in a request that is refused because of one of its partitions."""
-    if not _is_writable(writable, key[0]):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if image.partition(*key) is None else ErrorCode.OPERATION_NOT_ATTEMPTED
-
-
-def _all_known(
-    image: MetadataImage, topics: Iterable[AddPartitionsToTxnTopic], writable: AllowedNames | None
-) -> Steps[bool]:
-    """Returns whether all partitions exist, and the client may write to them."""
-    for topic in topics:
-        if not _is_writable(writable, topic.name):
-            return False
-        for number, partition in enumerate(topic.partitions):
-            if image.partition(topic.name, partition) is None:
-                return False
-            if number % PARTITIONS_A_YIELD == 0:
-                yield 1
-    return True
-
-
-def _results(
-    topics: Iterable[AddPartitionsToTxnTopic], code_of: Callable[[TopicPartition], ErrorCode]
-) -> _TopicResults:
-    """Returns the results of all partitions."""
-    results = []
-    for number, topic in enumerate(topics):
-        if number % PARTITIONS_A_YIELD == PARTITIONS_A_YIELD - 1:
-            yield 2
-        answers: list[AddPartitionsToTxnPartitionResult] = []
-        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=answers))
-        for partition in topic.partitions:
-            code = code_of((topic.name, partition))
-            answers.append(AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code))
-            if len(answers) % PARTITIONS_A_YIELD == 0:
-                yield 1
-    return results
+def _verify(needs: Needs, addition: _Addition) -> BrokerError | None:
+    """Sets the code of each partition, or returns the error of all."""
+    asked = addition.asked
+    producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
+    try:
+        codes = needs.transactions.verify_partitions(asked.transactional_id, producer, addition.partitions or [])
+    except BrokerError as error:
+        return error
+    for topic in addition.results:
+        for result in topic.results_by_partition:
+            result.partition_error_code = codes[topic.name, result.partition_index]
+    return None
 
 
 def add_offsets_to_txn(needs: Needs, call: Call[AddOffsetsToTxnRequest]) -> Pending[AddOffsetsToTxnResponse]:
@@ -400,7 +389,7 @@ def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], error: BrokerE
     code = _code(call, error)
     if call.version >= 4:
         return AddPartitionsToTxnResponse(error_code=code)
-    return finished(_single_result(_results(call.request.v3_and_below_topics, lambda _key: code)))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(call.request.v3_and_below_topics, code))
 
 
 def _refuse_markers(call: Call[WriteTxnMarkersRequest], error: BrokerError) -> WriteTxnMarkersResponse:

@@ -19,7 +19,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.storage.checkpoints import TopicPartition
 
-PARTITIONS_PER_REQUEST = 10_000  # about 1 MB; a decoder accepts more (DECODED_ELEMENTS_MAX)
+PARTITIONS_PER_REQUEST = 1_000  # the coordinator decides a request in one turn of its loop
 
 Errors = dict[TopicPartition, ErrorCode]
 
