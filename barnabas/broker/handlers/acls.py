@@ -10,11 +10,14 @@ Version notes: version 1 is the first with pattern types, version 2 the first fl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.api.call import Call, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Call, Computed, Rest, Table
 from barnabas.broker.authorization.permissions import check_permission
-from barnabas.broker.controller.core.acls import acl_filter, known_numbers
+from barnabas.broker.controller.core.acls import AclFilter, acl_filter, known_numbers
 from barnabas.broker.handlers.admin import answered_later
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -30,14 +33,13 @@ from barnabas.protocol.messages.acls import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
-from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.authorization.authorizer import Authorizer
     from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.image import AclImage
 
-CHECKED_A_YIELD: Final = 64
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 
@@ -49,18 +51,22 @@ class Needs(Protocol):
     current_image: CurrentImage
 
 
-def describe_acls(needs: Needs, call: Call[DescribeAclsRequest]) -> Work:
+def describe_acls(needs: Needs, call: Call[DescribeAclsRequest]) -> Computed:
     """Lists the ACLs that match."""
     request = call.request
     known_numbers(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     check_permission(call.access, AclOperation.DESCRIBE, AclResourceType.CLUSTER)
     if needs.authorizer is None:
         raise BrokerError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
-    found = yield from acl_filter(request).found(needs.current_image.image.acls.items())
+    acls = needs.current_image.image.acls
+    return Computed(call, partial(_matching, acl_filter(request), acls), len(acls))
+
+
+def _matching(wanted: AclFilter, acls: Mapping[bytes, AclImage], _access: Access) -> DescribeAclsResponse:
     resources: dict[tuple[int, str, int], AclsResource] = {}
-    for number, (_, acl) in enumerate(found):
-        if number % 8 == 0:
-            yield 1
+    for acl in acls.values():
+        if not wanted.matches(acl):
+            continue
         pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)
         resource = resources.get(pattern)
         if resource is None:
@@ -75,37 +81,43 @@ def describe_acls(needs: Needs, call: Call[DescribeAclsRequest]) -> Work:
     return DescribeAclsResponse(error_message="", resources=list(resources.values()))  # Kafka's message is not null
 
 
-def change_acls(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Work:
+def change_acls(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Computed:
     """Creates or deletes ACLs."""
-    yield from check_change(needs, call)
-    return answered_later(
+    return checked(
+        needs,
         call,
-        lambda done: needs.controller.request(call.request, done, access=call.access),
-        HANDLERS[type(call.request)][1],
+        lambda: answered_later(
+            call,
+            lambda done: needs.controller.request(call.request, done, access=call.access),
+            HANDLERS[type(call.request)][1],
+        ),
     )
 
 
-def check_change(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Work:
-    """Refuses a change by a client that may not make it, and by all if there is no authorizer.
+def checked(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest], change: Rest) -> Computed:
+    """Continues with `change`. Refuses a client that may not change ACLs, and every client if there is no authorizer.
 
-    Raises:
+    The check raises:
         BrokerError: CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED.
         RemoteProtocolError: a number is 0.
     """
-    request = call.request
-    if isinstance(request, CreateAclsRequest):
-        for number, each in enumerate(request.creations):
-            known_numbers(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
-            if number % CHECKED_A_YIELD == CHECKED_A_YIELD - 1:
-                yield 4
-    else:
-        for number, asked in enumerate(request.filters):
-            known_numbers(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
-            if number % CHECKED_A_YIELD == CHECKED_A_YIELD - 1:
-                yield 4
-    check_permission(call.access, AclOperation.ALTER, AclResourceType.CLUSTER)
-    if needs.authorizer is None:
-        raise BrokerError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+
+    def check(access: Access) -> Rest:
+        request = call.request
+        if isinstance(request, CreateAclsRequest):
+            for each in request.creations:
+                known_numbers(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+        else:
+            for asked in request.filters:
+                known_numbers(
+                    asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type
+                )
+        check_permission(access, AclOperation.ALTER, AclResourceType.CLUSTER)
+        if needs.authorizer is None:
+            raise BrokerError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        return change
+
+    return Computed(call, check)
 
 
 def _shown(error: BrokerError) -> str | None:

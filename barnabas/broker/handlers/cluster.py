@@ -16,6 +16,7 @@ Requests of clients that brokers forward come in an Envelope (`envelope.py`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Computed, Pending, Refuse, Table
@@ -41,7 +42,6 @@ from barnabas.protocol.messages.cluster import (
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
 from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from barnabas.protocol.schema import Message
-from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
@@ -109,10 +109,9 @@ def refuse(call: Call[Message], error: BrokerError) -> Message:
     return response
 
 
-def decide_acls(needs: AclNeeds, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Work:
+def decide_acls(needs: AclNeeds, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Computed:
     """Asks this node's controller to change ACLs, for a client that may."""
-    yield from acls.check_change(needs, call)
-    return decide(needs, call)
+    return acls.checked(needs, call, partial(decide, needs, call))
 
 
 def decide_scram_users(needs: Needs, call: Call[AlterUserScramCredentialsRequest]) -> Answer:
