@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -219,6 +220,10 @@ class BrokerConfig:
             return None
         host, _, port = text.rpartition(":")
         return host.removeprefix("[").removesuffix("]"), int(port)
+
+    def fixed(self) -> BrokerConfig:
+        """The configuration as of now, for the worker thread."""
+        return copy(self)  # `reconfigure` changes no object that the copy shares
 
     # --- layers ---------------------------------------------------------------------------------------------------
 

@@ -17,12 +17,12 @@ resources of a DescribeConfigs request whose answer would exceed DESCRIBED_BYTES
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from barnabas.broker.api.access import CLUSTER_NAME, Access
-from barnabas.broker.api.call import Call, Computed, Done, Pending, Table
+from barnabas.broker.api.call import ELEMENTS_AT_ONCE, Call, Computed, Done, Pending, Table
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.config.entries import (
     ConfigEntry,
@@ -32,6 +32,7 @@ from barnabas.broker.config.entries import (
     group_entries,
     topic_entries,
 )
+from barnabas.broker.config.table import SERVER_KEYS, TOPIC_KEYS
 from barnabas.broker.controller.core.authorization import resource_type_of
 from barnabas.broker.controller.core.configs import ConfigOperation
 from barnabas.broker.handlers.logger_levels import alter_levels, logger_entries
@@ -65,7 +66,7 @@ from barnabas.protocol.messages.admin import (
     ListConfigResourcesResponse,
     ListedConfigResource,
 )
-from barnabas.work import Steps, Work, distinct_in_slices
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
@@ -79,6 +80,7 @@ AlterAnswer = AlterConfigsResponse | IncrementalAlterConfigsResponse
 RESOURCES: Final = frozenset({BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
 LISTED: Final = (TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 RESOURCES_A_YIELD: Final = 16
+ELEMENTS_OF_ENTRY: Final = 3  # a described setting takes as long as three elements
 ENTRY_BYTES: Final = 8  # of an entry of DescribeConfigs and of a synonym, without its texts
 DESCRIPTIONS_SHARED_MAX: Final = 1_000  # different settings of resources: 15 MB
 _SHARED: Final = (TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
@@ -131,7 +133,7 @@ def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: b
             yield 1
         try:
             if resource.resource_type == BROKER_RESOURCE:
-                _check_broker_name(needs, resource.resource_name, "Node id", "expected {}")
+                _check_broker_name(needs.node_id, resource.resource_name, "Node id", "expected {}")
                 yield from _check_security(needs, resource, access)
             if resource.resource_type == LOGGER_RESOURCE and isinstance(resource, AlterConfigsResource):
                 check_permission(access, AclOperation.ALTER_CONFIGS, AclResourceType.CLUSTER)
@@ -230,7 +232,7 @@ def _is_about(response: AlterConfigsResourceResponse, resource: Resource) -> boo
     return response.resource_name == resource.resource_name and response.resource_type == resource.resource_type
 
 
-def _check_broker_name(needs: Needs, name: str, what: str, expected: str, *, comma: str = ",") -> None:
+def _check_broker_name(node_id: int, name: str, what: str, expected: str, *, comma: str = ",") -> None:
     """Refuses a request about one broker that names another; "" means all brokers."""
     if not name:
         return
@@ -238,8 +240,8 @@ def _check_broker_name(needs: Needs, name: str, what: str, expected: str, *, com
         broker_id = int(name)
     except ValueError:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}") from None
-    if broker_id != needs.node_id:
-        wanted = expected.format(needs.node_id)
+    if broker_id != node_id:
+        wanted = expected.format(node_id)
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {wanted}{comma} but received {name}")
 
 
@@ -252,35 +254,40 @@ def _resource_response(resource: Resource, error: BrokerError | None) -> AlterCo
     )
 
 
-def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
+def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Computed:
     """Lists configurations with sources, synonyms and meaning."""
-    results = []
-    answered: set[tuple[int, str]] = set()
-    descriptions = _Descriptions(needs, call.request, call.access)
-    for resource in call.request.resources:
-        yield 1
-        if (resource.resource_type, resource.resource_name) in answered:
-            continue  # a repetition is answered once: a broker's answer has 300 entries
-        answered.add((resource.resource_type, resource.resource_name))
-        results.append((yield from descriptions.of(resource)))
-    for number in range(len(answered)):  # freeing all of them at once would take 10 ms
-        answered.pop()
-        if number % RESOURCES_A_YIELD == 0:
-            yield 1
-    return DescribeConfigsResponse(results=results)
+    entries = sum(
+        len(SERVER_KEYS if resource.resource_type == BROKER_RESOURCE else TOPIC_KEYS)
+        for resource in call.request.resources[:ELEMENTS_AT_ONCE]
+    )
+    config, image = needs.config.fixed(), needs.current_image.image
+    return Computed(call, partial(_describe, call.request, config, image), entries * ELEMENTS_OF_ENTRY)
+
+
+def _describe(
+    request: DescribeConfigsRequest, config: BrokerConfig, image: MetadataImage, access: Access
+) -> DescribeConfigsResponse:
+    descriptions = _Descriptions(request, config, image, access)
+    different: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for resource in request.resources:  # a repetition is answered once: a broker's answer has 300 entries
+        different.setdefault((resource.resource_type, resource.resource_name), resource)
+    return DescribeConfigsResponse(results=[descriptions.of(resource) for resource in different.values()])
 
 
 class _Descriptions:
     """The answers for the resources of one request. Resources with the same settings share their entries."""
 
-    def __init__(self, needs: Needs, request: DescribeConfigsRequest, access: Access) -> None:
-        self._needs = needs
-        self._access = access
+    def __init__(
+        self, request: DescribeConfigsRequest, config: BrokerConfig, image: MetadataImage, access: Access
+    ) -> None:
         self._request = request
+        self._config = config
+        self._image = image
+        self._access = access
         self._shared: dict[tuple[object, ...], tuple[list[DescribeConfigsResourceResult], int]] = {}
         self._size_bytes = 0
 
-    def of(self, resource: DescribeConfigsResource) -> Steps[DescribeConfigsResult]:
+    def of(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
         """Returns the answer for one resource."""
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
@@ -288,15 +295,12 @@ class _Descriptions:
             if kind is not None:
                 name = CLUSTER_NAME if kind is AclResourceType.CLUSTER else resource.resource_name
                 check_permission(self._access, AclOperation.DESCRIBE_CONFIGS, kind, name)
-            settings = _settings(self._needs, resource)
-            keys = None
+            settings = self._settings(resource)
             shared = None
-            if resource.configuration_keys is not None:
-                keys = yield from distinct_in_slices(resource.configuration_keys)
-            elif resource.resource_type in _SHARED:
+            if resource.configuration_keys is None and resource.resource_type in _SHARED:
                 shared = (resource.resource_type, *settings.items())
             found = None if shared is None else self._shared.get(shared)
-            configs, size_bytes = found or (yield from self._entries(resource, settings, keys))
+            configs, size_bytes = found or self._entries(resource, settings)
             self._size_bytes += size_bytes
             if self._size_bytes > DESCRIBED_BYTES_MAX:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, _TOO_LONG)
@@ -308,58 +312,53 @@ class _Descriptions:
         return result
 
     def _entries(
-        self, resource: DescribeConfigsResource, settings: Mapping[str, str], keys: Container[str] | None
-    ) -> Steps[tuple[list[DescribeConfigsResourceResult], int]]:
+        self, resource: DescribeConfigsResource, settings: Mapping[str, str]
+    ) -> tuple[list[DescribeConfigsResourceResult], int]:
         """Returns the entries of one resource, and about how many bytes of the answer they take."""
-        configs: list[DescribeConfigsResourceResult] = []
-        size_bytes = 0
-        for entry in _described(self._needs, resource, settings):
-            if keys is None or entry.name in keys:
-                found = _config(entry, self._request)
-                configs.append(found)
-                size_bytes += _size(found)
-            yield 2
-        return configs, size_bytes
+        keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+        configs = [
+            _config(entry, self._request)
+            for entry in self._described(resource, settings)
+            if keys is None or entry.name in keys
+        ]
+        return configs, sum(map(_size, configs))
 
+    def _settings(self, resource: DescribeConfigsResource) -> Mapping[str, str]:
+        """Returns the own settings of a topic or group; checks the name of any resource."""
+        name, image, node_id = resource.resource_name, self._image, self._config.node_id
+        if resource.resource_type == TOPIC_RESOURCE:
+            validate_topic_name(name)
+            if image.topic(name) is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # no message, as in Kafka
+            return image.topic_config(name)
+        if resource.resource_type == BROKER_RESOURCE:
+            _check_broker_name(node_id, name, "Broker id", "expected {} or empty string")
+            return image.cluster_config
+        if resource.resource_type == LOGGER_RESOURCE:
+            if not name:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            _check_broker_name(node_id, name, "Broker id", "expected {}", comma="")
+            return {}
+        if resource.resource_type == GROUP_RESOURCE:
+            if not name:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            return image.config(GROUP_RESOURCE, name)
+        if resource.resource_type == CLIENT_METRICS_RESOURCE:
+            if not name:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            return image.config(CLIENT_METRICS_RESOURCE, name)
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
-def _settings(needs: Needs, resource: DescribeConfigsResource) -> Mapping[str, str]:
-    """Returns the own settings of a topic or group; checks the name of any resource."""
-    name = resource.resource_name
-    image = needs.current_image.image
-    if resource.resource_type == TOPIC_RESOURCE:
-        validate_topic_name(name)
-        if image.topic(name) is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # no message, as in Kafka
-        return image.topic_config(name)
-    if resource.resource_type == BROKER_RESOURCE:
-        _check_broker_name(needs, name, "Broker id", "expected {} or empty string")
-        return image.cluster_config
-    if resource.resource_type == LOGGER_RESOURCE:
-        if not name:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-        _check_broker_name(needs, name, "Broker id", "expected {}", comma="")
-        return {}
-    if resource.resource_type == GROUP_RESOURCE:
-        if not name:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return image.config(GROUP_RESOURCE, name)
-    if resource.resource_type == CLIENT_METRICS_RESOURCE:
-        if not name:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        return image.config(CLIENT_METRICS_RESOURCE, name)
-    raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
-
-
-def _described(needs: Needs, resource: DescribeConfigsResource, settings: Mapping[str, str]) -> Iterable[ConfigEntry]:
-    if resource.resource_type == TOPIC_RESOURCE:
-        return topic_entries(needs.config, settings)
-    if resource.resource_type == GROUP_RESOURCE:
-        return group_entries(needs.config, settings)
-    if resource.resource_type == CLIENT_METRICS_RESOURCE:
-        return client_metrics_entries(settings)
-    if resource.resource_type == LOGGER_RESOURCE:
-        return logger_entries()
-    return broker_entries(needs.config) if resource.resource_name else cluster_entries(settings)
+    def _described(self, resource: DescribeConfigsResource, settings: Mapping[str, str]) -> Iterable[ConfigEntry]:
+        if resource.resource_type == TOPIC_RESOURCE:
+            return topic_entries(self._config, settings)
+        if resource.resource_type == GROUP_RESOURCE:
+            return group_entries(self._config, settings)
+        if resource.resource_type == CLIENT_METRICS_RESOURCE:
+            return client_metrics_entries(settings)
+        if resource.resource_type == LOGGER_RESOURCE:
+            return logger_entries()
+        return broker_entries(self._config) if resource.resource_name else cluster_entries(settings)
 
 
 def _size(config: DescribeConfigsResourceResult) -> int:

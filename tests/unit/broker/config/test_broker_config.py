@@ -300,6 +300,16 @@ def test_settings_of_the_command_line_stand_above_the_file() -> None:
     assert (config.get_int("num.partitions"), config.get_str("broker.rack")) == (3, "file")
 
 
+def test_a_fixed_configuration_keeps_its_values_when_the_node_is_reconfigured() -> None:
+    config = BrokerConfig({"node.id": "1"})
+    config.reconfigure({"log.retention.ms": "2"}, {"log.retention.bytes": "3"})
+    fixed = config.fixed()
+    config.reconfigure({"log.retention.ms": "4"}, {})
+    assert (fixed.get_int("log.retention.ms"), fixed.get_int("log.retention.bytes")) == (2, 3)
+    assert [text for _, text in fixed.layers("log.retention.ms")] == ["2"]
+    assert config.get_int("log.retention.ms") == 4
+
+
 def test_dynamic_settings_stand_above_static_ones_and_go_again() -> None:
     config = BrokerConfig({"log.retention.ms": "1"})
     config.reconfigure({"log.retention.ms": "2", "num.partitions": "9", "nope": "x"}, {"log.retention.ms": "3"})
