@@ -12,13 +12,13 @@ whole request, because features change together or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.api.call import Answer, Call, Computed, Done, Pending, Refuse, Table
-from barnabas.broker.controller.core.topics import states_of_names
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Answer, Call, Computed, Done, Pending, Refuse, Rest, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
 from barnabas.broker.quotas.mutations import MutatingClient
-from barnabas.broker.scheduling.slices import begun
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     CreatableTopicResult,
@@ -39,7 +39,6 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesResponse,
 )
 from barnabas.protocol.schema import Message
-from barnabas.work import Steps, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
@@ -105,28 +104,26 @@ def create_topics(needs: Needs, call: Call[CreateTopicsRequest]) -> Answer:
     )
 
 
-def delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Answer:
+def delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Computed:
     """Deletes topics by name or id."""
-    return begun(_delete_topics(needs, call))
+    return Computed(call, partial(_delete_topics, needs, call))
 
 
-def _delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Steps[Answer]:
-    states = yield from _states_to_delete(call)
+def _delete_topics(needs: Needs, call: Call[DeleteTopicsRequest], _access: Access) -> Rest:
     request = DeleteTopicsRequest(
-        topics=states, topic_names=call.request.topic_names, timeout_ms=call.request.timeout_ms
+        topics=_states_to_delete(call), topic_names=call.request.topic_names, timeout_ms=call.request.timeout_ms
     )
-    return answered_in_time(
+    return lambda: answered_in_time(
         call,
         lambda done: needs.controller.request(request, done, access=call.access, client=mutating_client(call)),
         _refuse_delete_topics,
     )
 
 
-def _states_to_delete(call: Call[DeleteTopicsRequest]) -> Steps[list[DeleteTopicState]]:
+def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]:
     if call.version >= 6:
         return call.request.topics
-    states = yield from states_of_names(call.request)
-    return states
+    return [DeleteTopicState(name=name) for name in call.request.topic_names]
 
 
 def create_partitions(needs: Needs, call: Call[CreatePartitionsRequest]) -> Answer:
@@ -167,10 +164,9 @@ def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -
     code = error.code
     if code == ErrorCode.TOPIC_DELETION_DISABLED and call.version < 3:
         code = ErrorCode.INVALID_REQUEST  # v3 added a more precise error code
-    states = finished(_states_to_delete(call))
     responses = [
         DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code, error_message=error.message)
-        for state in states
+        for state in _states_to_delete(call)
     ]
     return DeleteTopicsResponse(responses=responses)
 

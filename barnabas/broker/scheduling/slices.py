@@ -60,12 +60,6 @@ def advance(work: Steps[T]) -> WorkResult[T] | Steps[T]:
     return ended if isinstance(ended, WorkResult) else _after(ended, work)
 
 
-def begun(work: Steps[T]) -> T | Steps[T]:
-    """Runs one slice; returns the result if that was all, else the rest of the work. Raises what the work raises."""
-    rest = advance(work)
-    return rest.result if isinstance(rest, WorkResult) else rest
-
-
 def _run_slice(work: Steps[T]) -> WorkResult[T] | Callable[[], None] | None:
     """Runs one slice; returns C code that must run before the next one."""
     left = UNITS_PER_SLICE

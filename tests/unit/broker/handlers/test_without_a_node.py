@@ -93,7 +93,7 @@ ASKED: list[tuple[Table, Any]] = [
 def test_a_refusal_of_the_controller_becomes_the_answer_of_the_api(table: Table, request_: Any) -> None:
     controller = Controller()
     handle, _ = table[type(request_)]
-    pending: Pending[Any] = handle(Needs(controller=controller), call_of(request_))
+    pending: Pending[Any] = computed(handle(Needs(controller=controller), call_of(request_)))
     assert [type(asked) for asked in controller.asked] == [type(request_)]
     assert (pending.blocks, pending.resolved) == (True, False)  # later requests of the connection wait for it
     controller.answer(REFUSED)
@@ -107,7 +107,7 @@ def test_a_request_without_time_is_over_before_the_controller_is_asked(table: Ta
     controller = Controller()
     late = type(request_)(**{**{name: getattr(request_, name) for name in type(request_).__slots__}, "timeout_ms": 0})
     with pytest.raises(BrokerError, match="REQUEST_TIMED_OUT"):
-        table[type(late)][0](Needs(controller=controller), call_of(late))
+        computed(table[type(late)][0](Needs(controller=controller), call_of(late)))
     assert controller.asked == []
 
 
