@@ -8,13 +8,14 @@ Version notes: ListTransactions 1 filters by age, 2 by a pattern (`broker/patter
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.access import Access
-from barnabas.broker.api.call import Call, Table
+from barnabas.broker.api.call import Call, Computed, Table
 from barnabas.broker.authorization.permissions import AllowedNames
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
-from barnabas.broker.patterns import compile_pattern
+from barnabas.broker.patterns import Pattern, compile_pattern
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.transactions import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from barnabas.broker.scheduling.reactor import Reactor
 
 PARTITIONS_PER_UNIT: Final = 32  # of a transaction
-PATTERN_CHARACTERS_PER_UNIT: Final = 4  # of a transactional id that is compared with a pattern
+PATTERN_CHARACTERS_PER_ELEMENT: Final = 2  # of a transactional id that is compared with a pattern
 _STATES: Final = {state.label: state for state in TransactionState}
 
 
@@ -85,16 +86,28 @@ def _described(metadata: TransactionMetadata, access: Access) -> Steps[DescribeT
     return state
 
 
-def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> Work:
+def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> Computed:
     """Lists the transactional ids that this node coordinates, filtered."""
-    request = call.request
     transactions = needs.transactions.all_transactions()
-    text = request.transactional_id_pattern
+    text = call.request.transactional_id_pattern
     pattern = compile_pattern(text) if text else None
+    elements = len(transactions)
+    if pattern is not None:
+        elements += sum(len(each.transactional_id) for each in transactions) // PATTERN_CHARACTERS_PER_ELEMENT
+    now_ms = needs.reactor.clock.now_ms()
+    return Computed(call, partial(_listed, call.request, transactions, pattern, now_ms), elements)
+
+
+def _listed(
+    request: ListTransactionsRequest,
+    transactions: list[TransactionMetadata],
+    pattern: Pattern | None,
+    now_ms: int,
+    access: Access,
+) -> ListTransactionsResponse:
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     producer_ids = set(request.producer_id_filters)
-    described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
-    now_ms = needs.reactor.clock.now_ms()
+    described = AllowedNames(access, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
 
     def wanted(metadata: TransactionMetadata) -> bool:
         return (
@@ -105,20 +118,18 @@ def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> Work
             and metadata.transactional_id in described
         )
 
-    response = ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in _STATES]
-    )
-    for metadata in transactions:
-        if wanted(metadata):
-            response.transaction_states.append(
-                ListTransactionsTransactionState(
-                    transactional_id=metadata.transactional_id,
-                    producer_id=metadata.producer_id,
-                    transaction_state=metadata.state.label,
-                )
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
+        transaction_states=[
+            ListTransactionsTransactionState(
+                transactional_id=metadata.transactional_id,
+                producer_id=metadata.producer_id,
+                transaction_state=metadata.state.label,
             )
-        yield 1 if pattern is None else 1 + len(metadata.transactional_id) // PATTERN_CHARACTERS_PER_UNIT
-    return response
+            for metadata in transactions
+            if wanted(metadata)
+        ],
+    )
 
 
 def _refuse_describe(call: Call[DescribeTransactionsRequest], error: BrokerError) -> DescribeTransactionsResponse:

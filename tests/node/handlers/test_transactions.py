@@ -356,7 +356,7 @@ async def test_producers_of_one_partition_are_listed_in_slices(nodes: Nodes) -> 
     assert [one.producer_id for one in answer.topics[0].partitions[0].active_producers] == list(range(1_000))
 
 
-async def test_transactions_are_listed_in_slices(nodes: Nodes) -> None:
+async def test_many_transactions_are_compared_with_a_pattern_in_the_worker_thread(nodes: Nodes) -> None:
     node = await nodes.start(**FEW)
     peer = await nodes.peer(node)
     ids = [f"tx{number:03}" for number in range(300)]
@@ -364,7 +364,7 @@ async def test_transactions_are_listed_in_slices(nodes: Nodes) -> None:
         assert await Client(peer, transactional_id).init() == 0
     for pattern in ("tx.*", None):
         request = ListTransactionsRequest(transactional_id_pattern=pattern)
-        steps = list(list_transactions(node, Call(request, 2, 66, None, Connection(), "")))
-        assert len(steps) == 300
+        found = list_transactions(node, Call(request, 2, 66, None, Connection(), ""))
+        assert found.takes_long == (pattern is not None)
         answer = await peer.call(request, 2)
         assert sorted(one.transactional_id for one in answer.transaction_states) == ids
