@@ -8,9 +8,11 @@ Version notes: v3 top-level error, here CLUSTER_AUTHORIZATION_FAILED only; v4 si
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from barnabas.broker.api.call import Call, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Call, Computed, Table
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -21,13 +23,12 @@ from barnabas.protocol.messages.admin import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.replica.log_dir import LogDirectory
     from barnabas.broker.replica.log_dirs import LogDirectories
 
-FREED_PER_UNIT: Final = 64
+_Replica = tuple[str, int, int, int]  # topic, partition, size in bytes, lag of its high watermark
 
 
 class Needs(Protocol):
@@ -36,52 +37,59 @@ class Needs(Protocol):
     log_dirs: LogDirectories
 
 
-def describe_log_dirs(needs: Needs, call: Call[DescribeLogDirsRequest]) -> Work:
+class _Found(NamedTuple):
+    """A directory as of now; `replicas` is None if it has failed."""
+
+    root: str
+    replicas: list[_Replica] | None
+    total_bytes: int = -1
+    usable_bytes: int = -1
+
+
+def describe_log_dirs(needs: Needs, call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse | Computed:
     """Sizes of replicas and volumes, directory by directory (KIP-113, KIP-827)."""
     try:
         check_permission(call.access, AclOperation.DESCRIBE, AclResourceType.CLUSTER)
     except BrokerError as error:
         return DescribeLogDirsResponse(error_code=error.code)  # below v3 only an empty list, as in Kafka
-    asked = None
-    if call.request.topics is not None:
-        asked = set()
-        for topic in call.request.topics:
-            for number in topic.partitions:
-                asked.add((topic.topic, number))
-                yield 1
-    results = []
-    for directory in needs.log_dirs:
-        results.append((yield from _described(directory, asked)))
-    while asked:  # freeing all of them at once would take 10 ms
-        for _ in range(min(len(asked), FREED_PER_UNIT)):
-            asked.pop()
-        yield 1
-    return DescribeLogDirsResponse(results=results)
+    found = [_found(directory) for directory in needs.log_dirs]
+    return Computed(call, partial(_described, call.request, found), sum(len(each.replicas or ()) for each in found))
 
 
-def _described(directory: LogDirectory, asked: set[tuple[str, int]] | None) -> Work:
-    """Returns the answer for one directory."""
+def _found(directory: LogDirectory) -> _Found:
     disk = directory.disk
     if not directory.online:
-        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=disk.root)
+        return _Found(disk.root, None)
+    replicas = [
+        (each.topic, each.partition, each.log.size_bytes, each.high_watermark - each.log.log_end_offset)
+        for each in directory.replicas
+        if not each.failed
+    ]
+    return _Found(disk.root, replicas, disk.total_bytes(), disk.available_bytes())
+
+
+def _described(request: DescribeLogDirsRequest, found: list[_Found], _access: Access) -> DescribeLogDirsResponse:
+    asked: set[tuple[str, int]] | None = None
+    if request.topics is not None:
+        asked = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
+    return DescribeLogDirsResponse(results=[_directory(each, asked) for each in found])
+
+
+def _directory(found: _Found, asked: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+    if found.replicas is None:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=found.root)
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for replica in list(directory.replicas):
-        yield 1
-        if replica.failed or (asked is not None and (replica.topic, replica.partition) not in asked):
-            continue
-        topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))
-        topic.partitions.append(
-            DescribeLogDirsPartition(
-                partition_index=replica.partition,
-                partition_size=replica.log.size_bytes,
-                offset_lag=max(replica.high_watermark - replica.log.log_end_offset, 0),
+    for name, partition, size_bytes, lag in found.replicas:
+        if asked is None or (name, partition) in asked:
+            topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
+            topic.partitions.append(
+                DescribeLogDirsPartition(partition_index=partition, partition_size=size_bytes, offset_lag=max(lag, 0))
             )
-        )
     return DescribeLogDirsResult(
-        log_dir=disk.root,
+        log_dir=found.root,
         topics=list(topics.values()),
-        total_bytes=disk.total_bytes(),
-        usable_bytes=disk.available_bytes(),
+        total_bytes=found.total_bytes,
+        usable_bytes=found.usable_bytes,
     )
 
 
