@@ -16,9 +16,11 @@ Deviation: FETCH of the metadata log below version 12 is refused, because it can
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.api.call import Answer, Call, Pending, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Answer, Call, Computed, Pending, Table
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.quorum.core import wire
 from barnabas.broker.quorum.core.leadership import Progress
@@ -41,7 +43,6 @@ from barnabas.protocol.messages.quorum import (
     VoteRequest,
 )
 from barnabas.protocol.schema import Message
-from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
@@ -99,7 +100,7 @@ def member_request(needs: Needs, call: Call[wire.RequestMessage]) -> Answer:
     return pending.response if pending.resolved else pending
 
 
-def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse | Work:
+def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse | Computed:
     """Describes the quorum from the leader's state.
 
     Raises:
@@ -112,7 +113,7 @@ def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> Describe
     return _quorum(needs, call)
 
 
-def _quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse | Work:
+def _quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse | Computed:
     quorum, request = needs.quorum, call.request
     first = request.topics[0] if len(request.topics) == 1 else None
     if (
@@ -120,7 +121,7 @@ def _quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumRe
         or first.topic_name != CLUSTER_METADATA_TOPIC
         or [p.partition_index for p in first.partitions[:2]] != [0]
     ):
-        return _nothing_else(request)
+        return Computed(call, partial(_nothing_else, request))
     leadership = None if quorum.member is None else quorum.member.leadership
     if leadership is None:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {quorum.node_id} does not lead the metadata quorum")
@@ -154,23 +155,23 @@ def _quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumRe
     )
 
 
-def _nothing_else(request: DescribeQuorumRequest) -> Work:
+def _nothing_else(request: DescribeQuorumRequest, _access: Access) -> DescribeQuorumResponse:
     """Returns the refusal of all partitions in a request that names another than the metadata partition."""
-    response = DescribeQuorumResponse()
-    for topic in request.topics:
-        answer = DescribeQuorumResponseTopic(topic_name=topic.topic_name)
-        response.topics.append(answer)
-        yield 1
-        for part in topic.partitions:
-            answer.partitions.append(
+    topics = [
+        DescribeQuorumResponseTopic(
+            topic_name=topic.topic_name,
+            partitions=[
                 DescribeQuorumResponsePartition(
                     partition_index=part.partition_index,
                     error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     error_message="This server does not host this topic-partition.",
                 )
-            )
-            yield 1
-    return response
+                for part in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return DescribeQuorumResponse(topics=topics)
 
 
 def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -> Answer:
