@@ -16,16 +16,12 @@ tests and tools.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from heapq import merge
-from itertools import groupby, islice
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
 UNITS_PER_SLICE: Final = 128  # 1 to 3 ms
 SLICE: Final = UNITS_PER_SLICE
 
-SORTED_AT_ONCE: Final = 2_048  # names: 0.5 ms
-HASHED_PER_UNIT: Final = 64  # names
 DISCARDED_PER_UNIT: Final = 64  # small objects
 
 # Bytes of a message: a shorter one is decoded, answered and encoded at once, in at most 2 ms; a longer one in the worker thread.
@@ -66,25 +62,6 @@ def in_worker(call: Callable[[], T]) -> Steps[T]:
     if failed:
         raise failed.pop()
     return found.pop()
-
-
-def sorted_in_slices(names: list[str]) -> Steps[Iterator[str]]:
-    """The names in ascending order, each once, in a few microseconds each."""
-    runs = []
-    for start in range(0, len(names), SORTED_AT_ONCE):
-        runs.append(sorted(set(names[start : start + SORTED_AT_ONCE])))
-        yield UNITS_PER_SLICE // 4
-    return (name for name, _ in groupby(merge(*runs)))
-
-
-def distinct_in_slices(names: Iterable[str]) -> Steps[dict[str, None]]:
-    """The names, each once, in the order of their first occurrence."""
-    found: dict[str, None] = {}
-    rest = iter(names)
-    while some := dict.fromkeys(islice(rest, HASHED_PER_UNIT)):
-        found.update(some)
-        yield 1
-    return found
 
 
 def discarded(entries: dict[Any, Any]) -> Steps[None]:

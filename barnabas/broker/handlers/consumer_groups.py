@@ -36,7 +36,7 @@ from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from barnabas.work import Steps, Work, distinct_in_slices
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
@@ -98,7 +98,7 @@ def consumer_group_describe(needs: Needs, call: Call[ConsumerGroupDescribeReques
     """Describes groups: state, epochs and members."""
     _check_served(needs)
     groups = []
-    for group_id in (yield from distinct_in_slices(call.request.group_ids)):
+    for group_id in dict.fromkeys(call.request.group_ids):
         groups.append(_described(needs, call, group_id))
         yield 1 + len(groups[-1].members)
     if not call.access.unrestricted:

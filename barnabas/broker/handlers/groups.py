@@ -58,7 +58,7 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from barnabas.work import Work, distinct_in_slices
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}  # by key type; 2, share groups, is not served
 RESOURCE_TYPES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID}  # of coordinators, by key type
 LOOKED_AT = 1_000  # keys of FindCoordinator, before the answer
-FILTERS_A_YIELD = 64  # states and types in a ListGroups request
 LEAVING_AT_ONCE = 1_000  # members of one LeaveGroup: 2 ms
 
 
@@ -336,7 +335,7 @@ def _refuse_leave(request: LeaveGroupRequest, error: BrokerError) -> LeaveGroupR
 def describe_groups(needs: Needs, call: Call[DescribeGroupsRequest]) -> Work:
     """Describes groups: state and members."""
     groups = []
-    for group_id in (yield from distinct_in_slices(call.request.groups)):
+    for group_id in dict.fromkeys(call.request.groups):
         groups.append(_describe(needs, call, group_id))
         yield 1 + len(groups[-1].members)
     return DescribeGroupsResponse(groups=groups)
@@ -368,8 +367,8 @@ def list_groups(needs: Needs, call: Call[ListGroupsRequest]) -> Work:
     """Lists the groups that this node coordinates."""
     if needs.groups.host.is_loading:
         raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    states = yield from _lowered(call.request.states_filter)
-    types = yield from _lowered(call.request.types_filter)
+    states = frozenset(map(str.lower, call.request.states_filter))
+    types = frozenset(map(str.lower, call.request.types_filter))
     access, groups = call.access, []
     everything = access.unrestricted or access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER, log=False)
     for _, shard in needs.groups.host.active_shards():
@@ -383,15 +382,6 @@ def list_groups(needs: Needs, call: Call[ListGroupsRequest]) -> Work:
                 groups.append(group)
             yield 1
     return ListGroupsResponse(groups=groups)
-
-
-def _lowered(filters: list[str]) -> Work:
-    """Returns the different names in lower case."""
-    found: set[str] = set()
-    for first in range(0, len(filters), FILTERS_A_YIELD):
-        found.update([name.lower() for name in filters[first : first + FILTERS_A_YIELD]])
-        yield 1
-    return frozenset(found)
 
 
 def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Computed:

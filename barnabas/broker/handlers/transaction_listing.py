@@ -27,7 +27,7 @@ from barnabas.protocol.messages.transactions import (
     ListTransactionsTransactionState,
     TopicData,
 )
-from barnabas.work import Steps, Work, distinct_in_slices, sorted_in_slices
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
@@ -49,7 +49,7 @@ def describe_transactions(needs: Needs, call: Call[DescribeTransactionsRequest])
     """Describes committed transaction states by transactional id."""
     states = []
     described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
-    for transactional_id in (yield from distinct_in_slices(call.request.transactional_ids)):
+    for transactional_id in dict.fromkeys(call.request.transactional_ids):
         yield 1
         try:
             if transactional_id not in described:
@@ -79,7 +79,7 @@ def _described(metadata: TransactionMetadata, access: Access) -> Steps[DescribeT
         partitions.setdefault(topic, []).append(partition)
         if number % PARTITIONS_PER_UNIT == 0:
             yield 1
-    for topic in (yield from sorted_in_slices(list(partitions))):
+    for topic in sorted(partitions):
         yield 1
         if topic in shown:
             state.topics.append(TopicData(topic=topic, partitions=sorted(partitions[topic])))

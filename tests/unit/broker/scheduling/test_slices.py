@@ -24,7 +24,7 @@ from barnabas.errors import InvariantViolated
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.schema import decode, encode
-from barnabas.work import UNITS_PER_SLICE, Work, finished, sorted_in_slices
+from barnabas.work import UNITS_PER_SLICE, Work, finished
 from tests.support.processes.huge import CATALOGUE
 from tests.support.processes.huge.request import BrokerObjects, apis_with_lists
 
@@ -327,14 +327,6 @@ def test_the_catalogue_has_a_request_for_every_api_with_a_list() -> None:
     assert len(CATALOGUE) >= 60
     assert {huge.listener for huge in CATALOGUE} == {"broker", "controller"}
     assert all(huge.version <= registry.API[key].versions[1] for huge, key in zip(CATALOGUE, keys, strict=True))
-
-
-def test_names_are_sorted_in_slices() -> None:
-    names = [f"n{number * 7919 % 10_007}" for number in range(10_000)] * 2
-    work = sorted_in_slices(names)
-    assert advance(work) is work, "10,000 names take more than one turn"
-    assert list(finished(work)) == sorted(set(names))
-    assert list(finished(sorted_in_slices([]))) == []
 
 
 class Counted(MetadataRequestTopic):
