@@ -12,9 +12,12 @@ forwards is decided whatever protocol the controller listener has; Kafka refuses
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.api.call import Answer, Call, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Answer, Call, Computed, Table
 from barnabas.broker.api.principal import ANONYMOUS, USER, Principal
 from barnabas.broker.controller.core.delegation_tokens import token_parties
 from barnabas.broker.handlers.admin import answered_later
@@ -35,17 +38,16 @@ from barnabas.protocol.messages.delegation_tokens import (
     TokenPrincipal,
 )
 from barnabas.protocol.schema import Message
-from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
     from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.image import DelegationTokenImage
 
 TokenChange = CreateDelegationTokenRequest | RenewDelegationTokenRequest | ExpireDelegationTokenRequest
 TokenRefusal = CreateDelegationTokenResponse | RenewDelegationTokenResponse | ExpireDelegationTokenResponse
 
-TOKENS_A_YIELD: Final = 16
 _REFUSED_BEFORE: Final = {
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
@@ -77,20 +79,24 @@ def change_delegation_token(
     return _asked(needs, call)
 
 
-def describe_delegation_tokens(needs: Needs, call: Call[DescribeDelegationTokenRequest]) -> Work:
+def describe_delegation_tokens(needs: Needs, call: Call[DescribeDelegationTokenRequest]) -> Computed:
     """Lists the tokens that the client may see."""
     _check_allowed(needs.config, call)
     secret = needs.config.get_str("delegation.token.secret.key")
     if not secret:
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    owners = call.request.owners
+    tokens = needs.current_image.image.delegation_tokens
+    return Computed(call, partial(_visible, call.request, tokens, secret), len(tokens))
+
+
+def _visible(
+    request: DescribeDelegationTokenRequest, tokens: Mapping[str, DelegationTokenImage], secret: str, access: Access
+) -> DescribeDelegationTokenResponse:
+    owners = request.owners
     wanted = None if owners is None else {f"{each.principal_type}:{each.principal_name}" for each in owners}
-    access = call.access
     me = str(access.principal)
     found = []
-    for number, token in enumerate(needs.current_image.image.delegation_tokens.values()):
-        if number % TOKENS_A_YIELD == 0:
-            yield 1
+    for token in tokens.values():
         parties = token_parties(token)
         if wanted is not None and wanted.isdisjoint(parties):
             continue
@@ -99,23 +105,24 @@ def describe_delegation_tokens(needs: Needs, call: Call[DescribeDelegationTokenR
             or access.allows(AclOperation.DESCRIBE, AclResourceType.DELEGATION_TOKEN, token.token_id)
             or access.allows(AclOperation.DESCRIBE_TOKENS, AclResourceType.USER, token.owner)
         ):
-            yield 1
-            owner, requester = _principal(token.owner), _principal(token.requester)
-            found.append(
-                DescribedDelegationToken(
-                    principal_type=owner.principal_type,
-                    principal_name=owner.principal_name,
-                    token_requester_principal_type=requester.principal_type,
-                    token_requester_principal_name=requester.principal_name,
-                    issue_timestamp=token.issue_ms,
-                    expiry_timestamp=token.expiry_ms,
-                    max_timestamp=token.max_ms,
-                    token_id=token.token_id,
-                    hmac=token_hmac(secret, token.token_id),
-                    renewers=[_principal(each) for each in token.renewers],
-                )
-            )
+            found.append(_described(token, secret))
     return DescribeDelegationTokenResponse(tokens=found)
+
+
+def _described(token: DelegationTokenImage, secret: str) -> DescribedDelegationToken:
+    owner, requester = _principal(token.owner), _principal(token.requester)
+    return DescribedDelegationToken(
+        principal_type=owner.principal_type,
+        principal_name=owner.principal_name,
+        token_requester_principal_type=requester.principal_type,
+        token_requester_principal_name=requester.principal_name,
+        issue_timestamp=token.issue_ms,
+        expiry_timestamp=token.expiry_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=token_hmac(secret, token.token_id),
+        renewers=[_principal(each) for each in token.renewers],
+    )
 
 
 def check_change(config: BrokerConfig, call: Call[TokenChange]) -> None:

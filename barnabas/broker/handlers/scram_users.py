@@ -8,10 +8,14 @@ it may ALTER it.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.api.call import Answer, Call, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Answer, Call, Computed, Table
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.controller.core.acls import name_in_error
 from barnabas.broker.handlers.admin import answered_later
@@ -27,13 +31,12 @@ from barnabas.protocol.messages.scram_users import (
     DescribeUserScramCredentialsResponse,
     UserCredentialInfo,
 )
-from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.image import ScramCredentialImage
 
-CREDENTIALS_A_YIELD: Final = 32
 MECHANISMS: Final = (1, 2)
 
 
@@ -44,26 +47,28 @@ class Needs(Protocol):
     current_image: CurrentImage
 
 
-def describe_scram_credentials(needs: Needs, call: Call[DescribeUserScramCredentialsRequest]) -> Work:
+def describe_scram_credentials(needs: Needs, call: Call[DescribeUserScramCredentialsRequest]) -> Computed:
     """Lists the credentials of the named users, or of all users."""
     if not call.access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER):
         raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     credentials = needs.current_image.image.scram_credentials
-    asked: dict[str, int] = {}  # how often
-    if call.request.users:
-        for number, user in enumerate(call.request.users):
-            asked[user.name] = asked.get(user.name, 0) + 1
-            if number % CREDENTIALS_A_YIELD == 0:
-                yield 1
+    elements = 0 if call.request.users else len(credentials)
+    return Computed(call, partial(_described, call.request, credentials), elements)
+
+
+def _described(
+    request: DescribeUserScramCredentialsRequest,
+    credentials: Mapping[tuple[int, str], ScramCredentialImage],
+    _access: Access,
+) -> DescribeUserScramCredentialsResponse:
+    asked: dict[str, int]  # how often each user is named
+    if request.users:
+        asked = Counter(user.name for user in request.users)
     else:
-        for number, (_, name) in enumerate(credentials):
-            asked[name] = 1
-            if number % CREDENTIALS_A_YIELD == 0:
-                yield 1
+        asked = dict.fromkeys((name for _, name in credentials), 1)
     results = []
     texts = 0
     for name, times in asked.items():
-        yield 1
         infos = [
             UserCredentialInfo(mechanism=mechanism, iterations=found.iterations)
             for mechanism in MECHANISMS
