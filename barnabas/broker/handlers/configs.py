@@ -17,7 +17,7 @@ resources of a DescribeConfigs request whose answer would exceed DESCRIBED_BYTES
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 from barnabas.broker.controller.channel import ControllerChannel
 
 Resource = AlterConfigsResource | AlterConfigsRequestResource
-AlterAnswer = AlterConfigsResponse | IncrementalAlterConfigsResponse
 RESOURCES: Final = frozenset({BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
 LISTED: Final = (TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 RESOURCES_A_YIELD: Final = 16
@@ -108,9 +107,7 @@ def incremental_alter_configs(needs: Needs, call: Call[IncrementalAlterConfigsRe
         return IncrementalAlterConfigsResponse(responses=refused)
     request = IncrementalAlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
     refuse = partial(refuse_incremental_alter_configs, call)
-    return _changed(
-        call.request.resources, refused, refuse, partial(needs.controller.alter_configs, request, access=call.access)
-    )
+    return _changed(call, refused, refuse, partial(needs.controller.alter_configs, request, access=call.access))
 
 
 def alter_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
@@ -118,9 +115,7 @@ def alter_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
     mine, refused = yield from _split(needs, call.request.resources, call.access)
     request = AlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
     refuse = partial(refuse_alter_configs, call)
-    return _changed(
-        call.request.resources, refused, refuse, partial(needs.controller.request, request, access=call.access)
-    )
+    return _changed(call, refused, refuse, partial(needs.controller.request, request, access=call.access))
 
 
 def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: bool = False) -> Work:
@@ -192,9 +187,9 @@ def _alter_loggers(needs: Needs, resource: AlterConfigsResource, validate_only: 
 
 
 def _changed(
-    resources: Sequence[Resource],
+    call: Call[AlterConfigsRequest] | Call[IncrementalAlterConfigsRequest],
     refused: list[AlterConfigsResourceResponse],
-    refuse: Callable[[BrokerError], A | Work],
+    refuse: Callable[[BrokerError], A],
     ask: Callable[[Done[A]], None],
 ) -> Pending[A]:
     """Asks the controller; its answer, or its refusal, is the answer of the request."""
@@ -202,28 +197,27 @@ def _changed(
 
     def done(answer: A | BrokerError) -> None:
         if isinstance(answer, BrokerError):
-            pending.resolve(refuse(answer))
+            pending.resolve(Computed(call, lambda _access: refuse(answer)))
         else:
-            pending.resolve(_merged(resources, answer, refused))
+            merged = partial(_merged, call.request.resources, answer, refused)
+            pending.resolve(Computed(call, merged, len(call.request.resources)))
 
     ask(done)
     return pending
 
 
-def _merged(resources: Iterable[Resource], answer: AlterAnswer, refused: list[AlterConfigsResourceResponse]) -> Work:
+def _merged(
+    resources: Iterable[Resource], answer: A, refused: list[AlterConfigsResourceResponse], _access: Access
+) -> A:
     """Returns the controller's answer with this node's refusals inserted; both have the order of the request."""
-    if not refused:
-        yield len(answer.responses)
-        return answer
     found: list[AlterConfigsResourceResponse] = []
-    decided, ours = deque(answer.responses), deque(refused)
-    for number, resource in enumerate(resources):
+    decided: deque[AlterConfigsResourceResponse] = deque(answer.responses)
+    ours: deque[AlterConfigsResourceResponse] = deque(refused)
+    for resource in resources if refused else ():
         for responses in (decided, ours):
             if responses and _is_about(responses[0], resource):
                 found.append(responses.popleft())
                 break
-        if number % RESOURCES_A_YIELD == 0:
-            yield 1
     answer.responses = [*found, *decided, *ours]
     return answer
 

@@ -124,9 +124,7 @@ def test_only_settings_that_are_ours_reach_the_controller() -> None:
     (asked,) = controller.asked
     assert [resource.resource_name for resource in asked.resources] == ["t"]
     controller.answer(IncrementalAlterConfigsResponse())
-    response = pending.response
-    shown = finished(response) if hasattr(response, "send") else response
-    (refused,) = shown.responses
+    (refused,) = computed(pending.response).responses
     assert (refused.resource_name, refused.error_code) == ("99", ErrorCode.INVALID_REQUEST)
     assert "but received 99" in refused.error_message
 
