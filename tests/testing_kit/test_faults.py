@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.acls import DescribeAclsRequest
+from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.groups import HeartbeatRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import ProduceRequest
@@ -162,6 +164,18 @@ def test_a_late_request_takes_effect_after_the_next_one(kafka: Broker) -> None:
     with wire(kafka) as peer:
         assert peer.produce(9, "orders", 0, [b"next"]).base_offset == before
     assert end_of(kafka) == before + 2
+
+
+def test_a_late_request_takes_effect_if_its_handler_first_computes(kafka: Broker) -> None:
+    kafka.create_topic("doomed")
+    deletion = DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=10_000)
+    kafka.faults.on("DeleteTopics").late(until="Metadata")
+    with wire(kafka) as peer, pytest.raises(ConnectionResetError):
+        peer.call(deletion, 5)
+    with wire(kafka) as peer:
+        assert [topic.error_code for topic in peer.call(metadata("doomed"), 9).topics] == [ErrorCode.NONE]
+        (deleted,) = peer.call(deletion, 5).responses
+    assert deleted.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_throttling_is_answered_and_kept(kafka: Broker) -> None:

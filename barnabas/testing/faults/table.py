@@ -203,6 +203,8 @@ class FaultTable:
             return mapped(response, lambda answer: self._halve(call, answer))
         if rule.at == "replicated":
             return mapped(response, lambda _: _closed(call))
+        if isinstance(response, Computed):
+            response = response.compute()
         if isinstance(response, Pending) and not response.resolved:
             outer: Pending[Any] = Pending(blocks=response.blocks)  # a cut after the effect does not take it back
             if not response.blocks:
@@ -338,7 +340,7 @@ def mapped(response: Any, change: Callable[[Any], Any]) -> Any:
     if response.__class__ is GeneratorType:
         return _mapped_work(response, change)
     if isinstance(response, Computed):
-        response = response.compute()
+        return mapped(response.compute(), change)
     if not isinstance(response, Pending):
         return change(response)
     if response.resolved:
@@ -372,5 +374,7 @@ def _discard(response: Any) -> None:
                 next(response)
         except StopIteration as ended:
             response = ended.value
-    if isinstance(response, Pending) and not response.resolved:
+    if isinstance(response, Computed):  # its rest may have an effect
+        _discard(response.compute())
+    elif isinstance(response, Pending) and not response.resolved:
         response.attach(_discard, None)
