@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.arguments import Settings, key_values
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.key_values import Settings, key_values
 from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.cli.streams import printable
