@@ -107,6 +107,11 @@ class PartitionFolder:
         return sum(each.log_bytes or 0 for each in self.segments)
 
     @property
+    def index_bytes(self) -> int:
+        """The size of the files beside the .log files."""
+        return sum(size for each in self.segments for suffix, size in each.sizes.items() if suffix != ".log")
+
+    @property
     def aborted_bytes(self) -> int:
         """The size of the .txnindex files of segments with records."""
         return sum(each.sizes.get(".txnindex", 0) for each in self.segments if each.log_bytes)

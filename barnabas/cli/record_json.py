@@ -47,6 +47,11 @@ def readable(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
+def header_pairs(headers: Headers) -> list[list[Any]]:
+    """The JSON form of headers."""
+    return [[readable(name.encode("utf-8", "surrogateescape")), readable(value)] for name, value in headers]
+
+
 def record_from_json(line: bytes) -> JsonRecord:
     """Reads one line. Raises BadRecord: it is not a record in JSON."""
     try:
