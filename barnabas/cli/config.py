@@ -287,9 +287,8 @@ class _Changes(NamedTuple):
             subtract={key: value or "" for key, value in by_operation.get("subtract", {}).items()},
             validate_only=self.dry_run,
         )
-        public = {
-            key for key, entry in known.items() if not entry.is_sensitive
-        }  # as brokers: an unknown one may be a secret
+        # As brokers do it: an unknown config may be a secret.
+        public = {key for key, entry in known.items() if not entry.is_sensitive}
         return [
             _Changed(key, operation, value, own[key].value if key in own else None, key not in public)
             for key, operation, value in wanted

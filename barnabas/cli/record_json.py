@@ -25,9 +25,8 @@ class BadRecord(ValueError):
     """A line of input is not a record; the text says why."""
 
 
-JsonRecord = tuple[
-    int | None, int | None, bytes | None, bytes | None, Headers
-]  # partition, timestamp, key, value, headers
+# Partition, timestamp, key, value, headers.
+JsonRecord = tuple[int | None, int | None, bytes | None, bytes | None, Headers]
 
 compact: Final[Callable[[Any], str]] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
