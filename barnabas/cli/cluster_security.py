@@ -108,9 +108,7 @@ class ClusterSecurity:
         files = {}
         for number, (hosts, listen, controller_listen) in nodes.items():
             certificate = None if authority is None else authority.issue(f"node-{number}", hosts)
-            settings = self._settings(
-                len(nodes), listen, controller_listen, certificate, authority, passwords, sorted(nodes)
-            )
+            settings = self._settings(listen, controller_listen, certificate, authority, passwords, sorted(nodes))
             files[number] = self.folder / f"node-{number}.properties"
             write_private(files[number], _text(settings))
         for user in self._users() or (CLIENT,):
@@ -141,9 +139,8 @@ class ClusterSecurity:
                     f"the cluster in {self.directory} was made without users: start it without --sasl scram, create "
                     "them with `barnabas user create`, and use its own settings; or name another directory with --data"
                 )
-            write_private(
-                marker, encode_uuid(SystemRng().uuid()) + "\n"
-            )  # first, so that a start that was cut off goes on
+            # First, so that a start that was cut off goes on.
+            write_private(marker, encode_uuid(SystemRng().uuid()) + "\n")
         cluster_id = marker.read_text().strip()
         arguments = [
             f"{mechanism}=[name={user},password={password}]"
@@ -172,7 +169,6 @@ class ClusterSecurity:
 
     def _settings(
         self,
-        brokers: int,
         listen: str,
         controller_listen: str | None,
         certificate: Path | None,
@@ -180,7 +176,6 @@ class ClusterSecurity:
         passwords: Mapping[str, str],
         node_ids: Sequence[int],
     ) -> dict[str, str]:
-        """Settings of one node."""
         name = self.protocol
         controllers = "SSL" if self.tls else "SASL_PLAINTEXT"
         settings = {
@@ -192,10 +187,8 @@ class ClusterSecurity:
         super_users = [ADMIN, BROKER] if self.sasl is not None else []
         if certificate is not None and authority is not None:
             settings |= {
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": str(certificate),
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(authority.file),
+                **_pem("keystore", certificate),
+                **_pem("truststore", authority.file),
                 f"listener.name.{CONTROLLER.lower()}.ssl.client.auth": "required",
             }
             super_users += [f"CN=node-{number}" for number in node_ids]
@@ -233,15 +226,19 @@ class ClusterSecurity:
         """Kafka's client properties of one user."""
         settings = {"bootstrap.servers": bootstrap, "security.protocol": self.protocol}
         if authority is not None:
-            settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.file)}
+            settings |= _pem("truststore", authority.file)
             if self.sasl is None and user == ADMIN:
-                settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(authority.issue(ADMIN))}
+                settings |= _pem("keystore", authority.issue(ADMIN))
         if self.sasl is not None:
             settings |= {
                 "sasl.mechanism": SCRAM_MECHANISMS[0] if self.sasl == "scram" else "PLAIN",
                 "sasl.jaas.config": _jaas(self.sasl, user, passwords, ()),
             }
         return settings
+
+
+def _pem(store: str, file: Path) -> dict[str, str]:
+    return {f"ssl.{store}.type": "PEM", f"ssl.{store}.location": str(file)}
 
 
 def _jaas(sasl: Sasl, user: str, passwords: Mapping[str, str], known: Sequence[str]) -> str:
@@ -252,5 +249,4 @@ def _jaas(sasl: Sasl, user: str, passwords: Mapping[str, str], known: Sequence[s
 
 
 def _text(settings: Mapping[str, str]) -> str:
-    escaped = (f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items())
-    return "".join(escaped)
+    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items())

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.arguments import Settings, key_values
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.key_values import Settings, key_values
 from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.cli.streams import printable
@@ -287,9 +287,8 @@ class _Changes(NamedTuple):
             subtract={key: value or "" for key, value in by_operation.get("subtract", {}).items()},
             validate_only=self.dry_run,
         )
-        public = {
-            key for key, entry in known.items() if not entry.is_sensitive
-        }  # as brokers: an unknown one may be a secret
+        # As brokers do it: an unknown config may be a secret.
+        public = {key for key, entry in known.items() if not entry.is_sensitive}
         return [
             _Changed(key, operation, value, own[key].value if key in own else None, key not in public)
             for key, operation, value in wanted

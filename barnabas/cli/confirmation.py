@@ -20,8 +20,8 @@ def confirm(yes: bool, question: str, unchanged: str = "nothing was changed") ->
     if yes:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         with interruptible():
+            print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
             if sys.stdin.readline().strip().lower() in ("y", "yes"):
                 return
     raise WrongCall(f"{unchanged}: confirm with y, or give --yes")
@@ -29,7 +29,9 @@ def confirm(yes: bool, question: str, unchanged: str = "nothing was changed") ->
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Lets signals end the process while it waits for the terminal: the event loop, which obeys them, does not run meanwhile."""
+    """Ctrl-C raises KeyboardInterrupt, and SIGTERM ends the process, while it waits for the terminal and the event loop does not run."""
+    # The loop does not hear of the signal: it would cancel the task that closes the connections after KeyboardInterrupt.
+    wakeup = signal.set_wakeup_fd(-1)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -38,3 +40,4 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)

@@ -89,9 +89,8 @@ class PartitionFolder:
     recovery_point: int | None = None
     size_at_stop: LogSize | None = None  # at the clean stop, if the directory is as it was after that
     high_watermark: int | None = None
-    not_numbered: list[str] = field(
-        default_factory=list
-    )  # names with a segment's suffix and no offset: Kafka cannot read them
+    # Names with a segment's suffix and no offset: Kafka cannot read them.
+    not_numbered: list[str] = field(default_factory=list)
     misnamed: list[str] = field(default_factory=list)  # files of segments whose offset has not 20 digits
     leftovers: list[str] = field(default_factory=list)  # .deleted, .cleaned, .swap
     problems: dict[str, str] = field(default_factory=dict)
@@ -105,6 +104,11 @@ class PartitionFolder:
     def size_bytes(self) -> int:
         """The size of the .log files."""
         return sum(each.log_bytes or 0 for each in self.segments)
+
+    @property
+    def index_bytes(self) -> int:
+        """The size of the files beside the .log files."""
+        return sum(size for each in self.segments for suffix, size in each.sizes.items() if suffix != ".log")
 
     @property
     def aborted_bytes(self) -> int:
@@ -132,9 +136,8 @@ class DataDirectory:
     metadata: PartitionFolder | None = None
     quorum_state: QuorumState | None = None
     snapshots: list[SnapshotId] = field(default_factory=list)
-    missing: dict[str, int] = field(
-        default_factory=dict
-    )  # folders in the checkpoints that are not there: recovery points
+    # Recovery points of folders in the checkpoints that are not there.
+    missing: dict[str, int] = field(default_factory=dict)
     aside: list[str] = field(default_factory=list)  # folders named -delete, -stray or -future
     foreign_folders: list[str] = field(default_factory=list)
     foreign_files: list[str] = field(default_factory=list)

@@ -97,15 +97,11 @@ def _producer_snapshot(data: bytes, path: Path) -> Iterator[Shown]:
 
 def _producers(state: PartitionProducers) -> Iterator[Shown]:
     for producer_id, entry in state.entries.items():
-        open_at = (
-            f"open transaction from {entry.transaction_first_offset}"
-            if entry.transaction_first_offset >= 0
-            else "no transaction"
-        )
-        is_open = entry.transaction_first_offset >= 0
+        first = None if entry.transaction_first_offset < 0 else entry.transaction_first_offset
+        transaction = "no transaction" if first is None else f"open transaction from {first}"
         yield Shown(
             f"producer {producer_id} epoch {entry.epoch} last sequence {entry.last_sequence} last offset {entry.last_offset} "
-            f"time {entry.last_timestamp} coordinator epoch {entry.coordinator_epoch} {open_at}",
+            f"time {entry.last_timestamp} coordinator epoch {entry.coordinator_epoch} {transaction}",
             {
                 "kind": "producer",
                 "producer_id": producer_id,
@@ -114,7 +110,7 @@ def _producers(state: PartitionProducers) -> Iterator[Shown]:
                 "last_offset": entry.last_offset,
                 "last_timestamp": entry.last_timestamp,
                 "coordinator_epoch": entry.coordinator_epoch,
-                "transaction_first_offset": entry.transaction_first_offset if is_open else None,
+                "transaction_first_offset": first,
             },
         )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas.cli.dump_files import Shown
+from barnabas.cli.record_json import header_pairs, readable
 from barnabas.cli.stored_log import DamageFound, batches_of
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -106,9 +106,9 @@ def _record(record: Record, explain: Callable[[Record], Explained], *, is_contro
     else:
         document["timestamp"] = record.timestamp
         document |= message or {
-            "key": _readable(record.key),
-            "value": _readable(record.value),
-            "headers": [[name, _readable(value)] for name, value in record.headers],
+            "key": readable(record.key),
+            "value": readable(record.value),
+            "headers": header_pairs(record.headers),
         }
     return Shown(f"  {record.offset}: {text}", document)
 
@@ -141,16 +141,6 @@ def _plain(record: Record) -> Explained:
     return f"time {record.timestamp} key {_text(record.key)} value {_text(record.value)}{headers}", None
 
 
-def _readable(data: bytes | None) -> Any:
-    """UTF-8 as text, other bytes as an object with their base64 form, as `consume --json` shows them."""
-    if data is None:
-        return None
-    try:
-        return bytes(data).decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
-
-
 def _document(value: Any, name: str = "") -> Any:
     """The fields of a message, with its type; 16 bytes in a field of ids have Kafka's form."""
     if isinstance(value, Struct):
@@ -159,7 +149,7 @@ def _document(value: Any, name: str = "") -> Any:
     if isinstance(value, list):
         return [_document(each, name) for each in value]
     if isinstance(value, bytes):
-        return encode_uuid(value) if len(value) == 16 and name.endswith(("_id", "directories")) else _readable(value)
+        return encode_uuid(value) if len(value) == 16 and name.endswith(("_id", "directories")) else readable(value)
     return value
 
 

@@ -100,13 +100,13 @@ def _wanted(arguments: Sequence[str]) -> dict[str, int]:
             name, level = METADATA_VERSION, argument
         if name in wanted:
             raise WrongCall(f"{name} is named twice")
-        if name == METADATA_VERSION:
+        if level.isascii() and level.isdigit() and len(level) <= 5 and int(level) < 2**15:
+            wanted[name] = int(level)
+        elif name == METADATA_VERSION:
             try:
                 wanted[name] = metadata_version_level(level)
             except ValueError as error:
                 raise WrongCall(str(error)) from None
-        elif level.isascii() and level.isdigit() and len(level) <= 5 and int(level) < 2**15:
-            wanted[name] = int(level)
         else:
             raise WrongCall(f"{argument!r} is not FEATURE=LEVEL, such as transaction.version=2")
     return wanted

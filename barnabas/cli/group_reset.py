@@ -14,10 +14,10 @@ from typing import Annotated, Final, NamedTuple
 
 from cyclopts import Parameter
 
+from barnabas.cli.arguments import parse_duration, parse_time
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.render import Json, named, place, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
-from barnabas.cli.times import parse_duration, parse_time
 from barnabas.client.admin import Admin
 from barnabas.client.errors import IllegalState, UnknownGroup
 from barnabas.client.types import TopicPartition

@@ -68,9 +68,8 @@ class Interruptible:
                         loop.add_signal_handler(number, on_signal, number)
         if (output := _output_pipe()) is not None:
             with suppress(NotImplementedError):
-                loop.add_reader(
-                    output, on_reader_gone, output
-                )  # the writing end of a pipe: readable when it has an error
+                # The writing end of a pipe is readable when it has an error.
+                loop.add_reader(output, on_reader_gone, output)
         await main
 
     def _give_up(self) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.arguments import as_rate
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.confirmation import Yes, confirm
 from barnabas.cli.kafka_files import (
@@ -22,7 +23,6 @@ from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_ra
 from barnabas.cli.reassigning import end_throttles, finish, start_reassignment
 from barnabas.cli.render import Cell, Every, Json, Report, check_every, named, place, place_columns, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, client_command
-from barnabas.cli.throttles import as_rate
 from barnabas.client.admin import Admin, PartitionReassignment
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.core.metadata import PartitionInfo

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.arguments import key_values
 from barnabas.cli.client_properties import ClientProperties, WrongCall, security_arguments
-from barnabas.cli.key_values import key_values
 from barnabas.cli.profiles import Profiles, check_profile_name
 from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import Connection, local_command

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.arguments import key_values
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.key_values import key_values
 from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.client.admin import ClientQuotas

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from barnabas.cli.arguments import as_rate
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.kafka_files import (
     WrongFile,
@@ -31,7 +32,6 @@ from barnabas.cli.reassigning import (
 )
 from barnabas.cli.render import Cell, Every, Json, Report, check_every, place_columns, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, client_command
-from barnabas.cli.throttles import as_rate
 from barnabas.client.admin import Admin
 from barnabas.client.errors import IllegalState
 from barnabas.client.types import TopicPartition

@@ -16,9 +16,9 @@ from typing import Any, Final, Literal
 
 from barnabas.cli.arguments import unescaped
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.record_json import compact, readable, timestamp_type_name
+from barnabas.cli.record_json import compact, header_pairs, readable, timestamp_type_name
 from barnabas.cli.streams import printable
-from barnabas.client.types import Headers, RawRecord, Record, ValueRun
+from barnabas.client.types import RawRecord, Record, ValueRun
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.record_codec import Record as LogRecord
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, read_control
@@ -167,7 +167,7 @@ def as_json(decode: Decode | None, decode_key: Decode | None, *, indent: int | N
             "timestamp_type": timestamp_type_name(record.timestamp_type),
             "key": None if control else _value(record.key, decode_key),
             "value": None if control else _value(record.value, decode),
-            "headers": _headers(record.headers),
+            "headers": header_pairs(record.headers),
         }
         if isinstance(record, RawRecord):
             document |= {
@@ -189,7 +189,7 @@ def as_json(decode: Decode | None, decode_key: Decode | None, *, indent: int | N
                     f'{{"topic":"{topic}","partition":{partition},"offset":{offset},"timestamp":{timestamp},'
                     f'"timestamp_type":"{timestamp_type_name(kind)}","key":{"null" if key is None else text(key.decode())},'
                     f'"value":{"null" if value is None else text(value.decode())},'
-                    f'"headers":{compact(_headers(headers)) if headers else "[]"}}}\n'.encode()
+                    f'"headers":{compact(header_pairs(headers)) if headers else "[]"}}}\n'.encode()
                 )
             except UnicodeDecodeError:
                 lines.append(one(record))
@@ -201,11 +201,6 @@ def as_json(decode: Decode | None, decode_key: Decode | None, *, indent: int | N
         return lines_of_text(records) if simple else [one(record) for record in records]
 
     return shown
-
-
-def _headers(headers: Headers) -> list[list[Any]]:
-    """The JSON form of headers."""
-    return [[readable(name.encode("utf-8", "surrogateescape")), readable(value)] for name, value in headers]
 
 
 def as_template(template: str, decode: Decode | None, decode_key: Decode | None) -> Shown:

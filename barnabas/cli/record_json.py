@@ -25,9 +25,8 @@ class BadRecord(ValueError):
     """A line of input is not a record; the text says why."""
 
 
-JsonRecord = tuple[
-    int | None, int | None, bytes | None, bytes | None, Headers
-]  # partition, timestamp, key, value, headers
+# Partition, timestamp, key, value, headers.
+JsonRecord = tuple[int | None, int | None, bytes | None, bytes | None, Headers]
 
 compact: Final[Callable[[Any], str]] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -45,6 +44,11 @@ def readable(data: bytes | None) -> str | dict[str, str] | None:
         return data.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
+
+
+def header_pairs(headers: Headers) -> list[list[Any]]:
+    """The JSON form of headers."""
+    return [[readable(name.encode("utf-8", "surrogateescape")), readable(value)] for name, value in headers]
 
 
 def record_from_json(line: bytes) -> JsonRecord:

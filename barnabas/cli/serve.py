@@ -22,18 +22,6 @@ from barnabas.errors import BrokerError
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
 
-_Arguments = tuple[
-    str | None,
-    int | None,
-    str | None,
-    str | None,
-    str | None,
-    Path | None,
-    tuple[str, ...],
-    str | None,
-    Mapping[str, str] | None,
-]
-
 _MetricsListen = Annotated[
     str | None,
     Parameter(
@@ -111,10 +99,19 @@ def serve(
         Least severe level that is logged, to stderr.
     """
     variables, output = os.environ if environment else None, LogOutput(log_level, log_format)
-    arguments = (data, node_id, listen, controller_listen, quorum, config, set_, metrics_listen, variables)
-    broker_config, ignored = _checked(arguments, strict)
-    output.of_node(broker_config.node_id)
-    started = _as_kafkas_image(variables, broker_config.node_id, output) if variables is not None else ""
+    if brokers_refused("serve"):
+        raise SystemExit(1)
+    try:
+        broker_config = node_config(
+            data, node_id, listen, controller_listen, quorum, config, set_, metrics_listen, variables
+        )
+        ignored = _ignored_settings(broker_config, strict, variables)
+        _make_directory(Path(broker_config.log_dirs[0]))
+        output.of_node(broker_config.node_id)
+        started = "" if variables is None else _as_kafkas_image(variables, broker_config.node_id, output)
+    except (BrokerError, OSError, ValueError) as error:
+        print(f"barnabas serve: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     from barnabas.cli.node_program import run_node
 
     raise SystemExit(run_node(broker_config, ignored, output, until_stdin_ends=until_stdin_ends, started=started))
@@ -133,29 +130,11 @@ def brokers_refused(command: str) -> bool:
 
 
 def _as_kafkas_image(variables: Mapping[str, str], node_id: int, output: LogOutput) -> str:
-    """Sets the levels of loggers. Returns the lines to print when the node serves. Exits with 2 if a level is unknown."""
+    """Sets the levels of loggers. Returns the lines to print when the node serves. Raises ValueError: a level is unknown."""
     from barnabas.cli.kafka_environment import logger_levels, started_lines
 
-    try:
-        output.set_levels(logger_levels(variables))
-    except ValueError as error:
-        print(f"barnabas serve: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    output.set_levels(logger_levels(variables))
     return started_lines(node_id)
-
-
-def _checked(arguments: _Arguments, strict: bool) -> tuple[BrokerConfig, list[str]]:
-    """Returns the configuration and remarks on ignored settings, and makes the data directory. Exits with 2 if that fails."""
-    if brokers_refused("serve"):
-        sys.exit(1)
-    try:
-        broker_config = node_config(*arguments)
-        ignored = _ignored_settings(broker_config, strict, arguments[-1])
-        _make_directory(Path(broker_config.log_dirs[0]))
-    except (BrokerError, OSError, ValueError) as error:
-        print(f"barnabas serve: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    return broker_config, ignored
 
 
 def _ignored_settings(config: BrokerConfig, strict: bool, variables: Mapping[str, str] | None) -> list[str]:
@@ -230,9 +209,8 @@ def node_config(
         settings["metrics.listen"] = metrics_listen
     if data is not None:
         settings["log.dirs"] = data
-    if not settings.get("log.dirs", settings.get("log.dir", "")).strip(
-        " ,"
-    ):  # also a variable that a script did not set
+    directories = settings.get("log.dirs", settings.get("log.dir", ""))
+    if not directories.strip(" ,"):  # also a variable that a script did not set
         raise ValueError("no data directory: give --data DIR, or log.dirs in --config")
     return BrokerConfig(settings, providers.resolve)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,11 +49,11 @@ Directories = Annotated[
 @local_command("storage info")
 def info(*directories: Directories, json_: Json = False) -> None:
     """Show what data directories hold: owner, how they were stopped, partitions, metadata log. A broker may run on them."""
-    documents = [_as_json(each) for each in [read_data_directory(path) for path in directories]]
+    found = [read_data_directory(path) for path in directories]
     if json_:
-        print_json(documents)
+        print_json([_as_json(each) for each in found])
     else:
-        print("\n\n".join(map(_text, documents)))
+        print("\n\n".join(map(_text, found)))
 
 
 @app.command(
@@ -132,7 +133,7 @@ def format_(
     if not done:
         raise WrongCall("nothing to format: all directories are formatted")
     if json_:
-        print_json([{"path": str(path), **_meta(meta)} for path, meta in done.items()])
+        print_json([{"path": str(path), **asdict(meta)} for path, meta in done.items()])
     else:
         for path, meta in done.items():
             print(f"formatted {path}: cluster {meta.cluster_id}, node {meta.node_id}, {metadata_version_name(level)}")
@@ -153,10 +154,6 @@ def _scram_arguments(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def _meta(meta: Any) -> dict[str, Any]:
-    return {"cluster_id": meta.cluster_id, "node_id": meta.node_id, "directory_id": meta.directory_id}
-
-
 def _as_json(directory: DataDirectory) -> dict[str, Any]:
     folder = directory.metadata
     image = stored_image(directory)
@@ -165,7 +162,7 @@ def _as_json(directory: DataDirectory) -> dict[str, Any]:
         quorum = directory.quorum_state
         level = image.features.get(METADATA_VERSION)
         metadata = {
-            **_partition(folder),
+            **PARTITIONS.document(folder),
             "snapshots": [{"end_offset": each.end_offset, "epoch": each.epoch} for each in directory.snapshots],
             "leader_epoch": None if quorum is None else quorum.leader_epoch,
             "leader_id": None if quorum is None or quorum.leader_id < 0 else quorum.leader_id,
@@ -174,39 +171,19 @@ def _as_json(directory: DataDirectory) -> dict[str, Any]:
         }
     return {
         "path": str(directory.path.absolute()),
-        **(_meta(directory.meta) if directory.meta else dict.fromkeys(("cluster_id", "node_id", "directory_id"))),
+        **(asdict(directory.meta) if directory.meta else dict.fromkeys(("cluster_id", "node_id", "directory_id"))),
         "clean_shutdown": directory.is_clean,
         "running_pid": directory.locked_by,
         "metadata": metadata,
-        "partitions": [_partition(each) for each in directory.partitions],
+        "partitions": PARTITIONS.documents(directory.partitions),
         "aside": directory.aside,
         "foreign": directory.foreign_folders + directory.foreign_files,
         "problems": directory.problems,
     }
 
 
-def _partition(folder: PartitionFolder) -> dict[str, Any]:
-    sizes: Counter[str] = Counter()
-    for segment in folder.segments:
-        sizes.update(segment.sizes)
-    return {
-        "topic": folder.topic,
-        "partition": folder.partition,
-        "topic_id": None if folder.topic_id is None else encode_uuid(folder.topic_id),
-        "segments": len(folder.logs),
-        "size_bytes": folder.size_bytes,
-        "index_bytes": sum(size for suffix, size in sizes.items() if suffix != ".log"),
-        "log_start_offset": folder.first_offset,
-        "recovery_point": folder.recovery_point,
-        "high_watermark": folder.high_watermark,
-        "log_end_offset": folder.log_end_offset,
-        "leader_epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in folder.epochs],
-        "producer_snapshots": folder.producer_snapshots,
-        "problems": folder.problems,
-    }
-
-
-def _text(document: dict[str, Any]) -> str:
+def _text(directory: DataDirectory) -> str:
+    document = _as_json(directory)
     if document["running_pid"] is not None:
         state = f"process {document['running_pid']} runs on it"
     else:
@@ -225,19 +202,25 @@ def _text(document: dict[str, Any]) -> str:
         )
     lines += [f"  {name}: {why}" for name, why in document["problems"].items()]
     lines += [f"  not a broker's: {name}" for name in document["foreign"]]
-    rows = document["partitions"]
+    rows = directory.partitions
     return printable("\n".join(lines), "\n") + ("\n" + PARTITIONS.text(rows) if rows else "")
 
 
-PARTITIONS = Report[dict[str, Any]](
-    Cell("partition", text=lambda row: f"{row['topic']}-{row['partition']}", shrinks=True),
-    Cell("topic id", "topic_id", shrinks=True),
-    Cell("segments", "segments"),
-    Cell("size", text=lambda row: as_size(row["size_bytes"])),
-    Cell("start", "log_start_offset"),
+PARTITIONS = Report[PartitionFolder](
+    Cell("partition", text=lambda folder: f"{folder.topic}-{folder.partition}", shrinks=True),
+    Cell("", "topic"),
+    Cell("", "partition"),
+    Cell("topic id", "topic_id", lambda folder: folder.topic_id and encode_uuid(folder.topic_id), shrinks=True),
+    Cell("segments", "segments", lambda folder: len(folder.logs)),
+    Cell("size", "size_bytes", text=lambda folder: as_size(folder.size_bytes)),
+    Cell("", "index_bytes"),
+    Cell("start", "log_start_offset", lambda folder: folder.first_offset),
     Cell("recovered", "recovery_point"),
     Cell("high watermark", "high_watermark"),
     Cell("end", "log_end_offset"),
+    Cell("", "leader_epochs", lambda folder: [{"epoch": epoch, "start_offset": at} for epoch, at in folder.epochs]),
+    Cell("", "producer_snapshots"),
+    Cell("", "problems"),
 )
 
 

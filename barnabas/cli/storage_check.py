@@ -180,9 +180,8 @@ def _sizes(folder: PartitionFolder) -> Iterator[Finding]:
         effect = "Kafka misses the records; Barnabas refuses the log: restore the folder"
         yield Finding("unnoticed", str(folder.path), what, effect)
     if folder.aborted_bytes != expected.aborted_bytes:
-        what = (
-            f"its .txnindex files have {folder.aborted_bytes} bytes, and they had {expected.aborted_bytes} at the stop"
-        )
+        now, before = folder.aborted_bytes, expected.aborted_bytes
+        what = f"its .txnindex files have {now} bytes, and they had {before} at the stop"
         effect = "with Kafka read_committed readers may see aborted records; Barnabas reads the log and writes the files anew"
         yield Finding("unnoticed", str(folder.path), what, effect)
 
@@ -214,9 +213,8 @@ def _checked_end(directory: DataDirectory, folder: PartitionFolder) -> Finding |
         what = f"the log ends at offset {end}, and it was durable up to {point}"
         if directory.is_clean:
             return Finding("unnoticed", str(folder.path), what, "Kafka misses the records; Barnabas refuses the log")
-        return Finding(
-            "lose", str(folder.path), what, "the records between are lost; restore them from another replica"
-        )
+        effect = "the records between are lost; restore them from another replica"
+        return Finding("lose", str(folder.path), what, effect)
     if directory.is_clean and end > (folder.first_offset or 0):
         why = _snapshot_problem(folder, end)
         effect = "Kafka forgets producers and open transactions: read_committed readers may see aborted records"
@@ -318,29 +316,24 @@ def _known(directory: DataDirectory, folder: PartitionFolder, image: MetadataIma
 
 
 def _metadata(directory: DataDirectory, folder: PartitionFolder) -> Iterator[Finding]:
-    problems = {name: why for name, why in folder.problems.items() if name == LEADER_EPOCH_CHECKPOINT}
-    for name, why in problems.items():
-        yield Finding("refuse", f"{folder.path}/{name}", why, "Kafka does not start: restore the file")
+    if (why := folder.problems.get(LEADER_EPOCH_CHECKPOINT)) is not None:
+        path = f"{folder.path}/{LEADER_EPOCH_CHECKPOINT}"
+        yield Finding("refuse", path, why, "Kafka does not start: restore the file")
     logs = folder.logs
-    if (
-        logs
-        and logs[0].base_offset > 0
-        and not any(each.end_offset >= logs[0].base_offset for each in directory.snapshots)
-    ):
-        what = f"the log begins at offset {logs[0].base_offset}, and no snapshot has what is below"
-        yield Finding(
-            "refuse", str(folder.path), what, "restore the .checkpoint file, or copy the log of another voter"
-        )
-    for damaged, _, why in damaged_snapshots(directory):
-        yield Finding(
-            "refuse", str(damaged), why, "a start reads an older snapshot, if the log above it is still there"
-        )
+    begin = logs[0].base_offset if logs else 0
+    if begin > max((each.end_offset for each in directory.snapshots), default=0):
+        what = f"the log begins at offset {begin}, and no snapshot has what is below"
+        effect = "restore the .checkpoint file, or copy the log of another voter"
+        yield Finding("refuse", str(folder.path), what, effect)
+    for damaged, why in damaged_snapshots(directory):
+        effect = "a start reads an older snapshot, if the log above it is still there"
+        yield Finding("refuse", str(damaged), why, effect)
     for segment in logs:
-        path = folder.path / f"{segment.base_offset:020d}.log"
-        for found in batches_of(path):
+        log = folder.path / f"{segment.base_offset:020d}.log"
+        for found in batches_of(log):
             if isinstance(found, DamageFound):
                 effect = "the metadata log is cut there; other voters have the rest, a lone node loses it"
-                yield Finding("lose", str(path), found.why, effect)
+                yield Finding("lose", str(log), found.why, effect)
 
 
 def _twice(directories: Sequence[DataDirectory]) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from barnabas.broker.quorum.core.snapshots import BOOTSTRAP, encode_snapshot
 from barnabas.cli.data_directory import read_data_directory
 from barnabas.errors import BarnabasError
 from barnabas.ports import Rng
-from barnabas.protocol.metadata_versions import metadata_version_level
+from barnabas.protocol.metadata_versions import metadata_version_level, metadata_version_name
 from barnabas.runtime.files import FileDisk
 from barnabas.runtime.private_files import write_private
 from barnabas.storage.checkpoints import MetaProperties, decode_uuid, encode_uuid, write_meta_properties
@@ -83,9 +83,8 @@ def _check(
         decode_uuid(cluster_id)
     levels = FEATURES[METADATA_VERSION]
     if not levels.low <= metadata_version <= levels.high:
-        raise ValueError(
-            f"a new cluster cannot have metadata.version {metadata_version}: {levels.low} to {levels.high}"
-        )
+        name, lowest, highest = map(metadata_version_name, (metadata_version, levels.low, levels.high))
+        raise ValueError(f"a new cluster cannot have metadata.version {name}: it must be from {lowest} to {highest}")
     if len({path.absolute() for path in paths}) < len(paths):
         raise ValueError("a directory is named twice")
     if users and metadata_version < metadata_version_level(SCRAM_SINCE):

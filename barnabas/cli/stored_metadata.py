@@ -5,12 +5,13 @@ The log may hold records that are not committed; a lone node has none of them. R
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from barnabas.broker.image.image import EMPTY_IMAGE, MetadataImage
 from barnabas.broker.image.records import decode_record
 from barnabas.broker.image.replay import ImageBuilder
-from barnabas.broker.quorum.core.snapshots import SnapshotId, decode_snapshot, snapshot_name
+from barnabas.broker.quorum.core.snapshots import decode_snapshot, snapshot_name
 from barnabas.cli.data_directory import DataDirectory
 from barnabas.cli.stored_log import DamageFound, batches_of
 from barnabas.errors import RemoteProtocolError
@@ -56,14 +57,14 @@ def stored_image(directory: DataDirectory) -> MetadataImage | None:
     return builder.image()
 
 
-def damaged_snapshots(directory: DataDirectory) -> list[tuple[Path, SnapshotId, str]]:
+def damaged_snapshots(directory: DataDirectory) -> Iterator[tuple[Path, str]]:
     """The snapshots that cannot be read, and why."""
-    damaged = []
-    for snapshot in directory.snapshots if directory.metadata is not None else ():
-        path = (directory.metadata.path if directory.metadata else directory.path) / snapshot_name(snapshot)
+    if directory.metadata is None:
+        return
+    for snapshot in directory.snapshots:
+        path = directory.metadata.path / snapshot_name(snapshot)
         try:
             for _ in decode_snapshot(path.read_bytes()):
                 pass
         except (RemoteProtocolError, OSError) as error:
-            damaged.append((path, snapshot, str(error)))
-    return damaged
+            yield path, str(error)

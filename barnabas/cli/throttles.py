@@ -4,11 +4,9 @@ followers' new ones.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from barnabas.cli.client_properties import WrongCall
 from barnabas.client.admin import Admin, ConfigResource, PartitionReassignment
 from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
 from barnabas.client.types import TopicPartition
@@ -16,19 +14,6 @@ from barnabas.client.types import TopicPartition
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
-_UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
-
-
-def as_rate(text: str) -> int:
-    """Reads bytes a second, such as 50000000 or 50M (K, M and G are powers of 1,024).
-
-    Raises WrongCall: it is no positive number of this form.
-    """
-    found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII)
-    rate = int(found[1]) * _UNITS[found[2]] if found else 0
-    if not 0 < rate < 2**63:
-        raise WrongCall(f"{text!r} is no number of bytes a second, such as 50000000 or 50M")
-    return rate
 
 
 async def set_throttles(

@@ -12,8 +12,8 @@ from typing import Annotated, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.arguments import key_values
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.key_values import key_values
 from barnabas.cli.render import (
     DEFAULT_OUTPUT,
     Cell,

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.arguments import parse_duration
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Output, Report, duration, moment, named, place
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, raiser
 from barnabas.cli.session import each as each_of
 from barnabas.cli.streams import printable
-from barnabas.cli.times import parse_duration
 from barnabas.client.admin import Admin, TransactionDescription, TransactionListing
 from barnabas.client.errors import IllegalState, KafkaError, ResponseError
 

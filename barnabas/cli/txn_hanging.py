@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from cyclopts import Parameter
 
+from barnabas.cli.arguments import parse_duration
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.render import Cell, Json, Report, duration, known, moment, place_columns
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
-from barnabas.cli.times import parse_duration
 from barnabas.client.admin import Admin, ProducerDescription
 from barnabas.client.errors import IllegalState, KafkaError
 from barnabas.client.types import TopicPartition

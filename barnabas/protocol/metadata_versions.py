@@ -48,11 +48,9 @@ def metadata_version_name(level: int) -> str:
 
 
 def metadata_version_level(name: str) -> int:
-    """The level of "4.3-IV0", of a release ("4.3": its last level), or of a number. Raises ValueError."""
-    if name.isascii() and name.isdigit():
-        return int(name)
+    """The level of "4.3-IV0", or of a release ("4.3": its last level). Raises ValueError."""
     found = [level for level, each in METADATA_VERSIONS.items() if name in (each, each.partition("-")[0])]
     if not found:
-        newest = ", ".join(list(METADATA_VERSIONS.values())[-3:])
-        raise ValueError(f"{name!r} is no metadata.version; the newest known here are {newest}")
+        releases = dict.fromkeys(each.partition("-")[0] for each in METADATA_VERSIONS.values())
+        raise ValueError(f"{name!r} is no metadata.version; known releases are {', '.join(releases)}")
     return found[-1]

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.testing import Broker
 from tests.support.called import called
-from tests.support.processes.cli import as_in_a_terminal, barnabas, shown_until
+from tests.support.processes.cli import as_in_a_terminal, barnabas, rest_of, shown_until
 
 pytestmark = pytest.mark.process
 COMMAND = (sys.executable, "-m", "barnabas.cli.main")
@@ -56,6 +56,14 @@ def test_records_are_deleted_only_after_a_yes(kafka: Broker, answer: str, code: 
         assert terminal.process.wait(SECONDS_MAX) == code
     (row,) = called("records", "delete", "asked:0:0", "--dry-run", "--json", "-b", kafka.bootstrap_servers).document
     assert row["log_start_offset"] == begins_at
+
+
+def test_ctrl_c_ends_a_question_and_closes_the_connections(kafka: Broker) -> None:
+    with Terminal("records", "delete", "asked:0:0", "-b", kafka.bootstrap_servers) as terminal:
+        shown_until(terminal.ours, r"\[y/N\] ")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.process.wait(SECONDS_MAX) == 130
+        assert rest_of(terminal.ours).strip() == ""
 
 
 def test_a_live_table_ends_with_ctrl_c(kafka: Broker) -> None:

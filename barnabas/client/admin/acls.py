@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
-from barnabas.client.admin.requests import AdminRequests
-from barnabas.client.errors import error_for
+from barnabas.client.admin.requests import AdminRequests, raise_first
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.protocol.messages.acls import (
     AclCreation,
@@ -74,10 +74,8 @@ class AclAdmin(AdminRequests):
             ]
         )
         alone = (lambda answer: answer.results[0]) if len(request.creations) == 1 else None
-        response: CreateAclsResponse = await self._retried(lambda _: request, alone, timeout_ms=timeout_ms)
-        for result in response.results:
-            if result.error_code:
-                raise error_for(result.error_code, result.error_message)
+        response: CreateAclsResponse = await self._retried(request, alone, timeout_ms=timeout_ms)
+        raise_first(response.results)
 
     async def describe_acls(
         self, wanted: AclBindingFilter | None = None, *, timeout_ms: int | None = None
@@ -87,25 +85,14 @@ class AclAdmin(AdminRequests):
         Raises:
             KafkaError: the brokers have no authorizer (SECURITY_DISABLED); the client may not DESCRIBE the cluster.
         """
-        asked = wanted or AclBindingFilter()
-        request = DescribeAclsRequest(
-            resource_type_filter=asked.resource_type,
-            resource_name_filter=asked.resource_name,
-            pattern_type_filter=asked.pattern_type,
-            principal_filter=asked.principal,
-            host_filter=asked.host,
-            operation=asked.operation,
-            permission_type=asked.permission,
-        )
-        response: DescribeAclsResponse = await self._retried(
-            lambda _: request, lambda answer: answer, timeout_ms=timeout_ms
-        )
+        request = DescribeAclsRequest(**_fields(wanted or AclBindingFilter()))
+        response: DescribeAclsResponse = await self._retried(request, timeout_ms=timeout_ms)
         found = [
             _binding(resource.resource_type, resource.resource_name, resource.pattern_type, acl)
             for resource in response.resources
             for acl in resource.acls
         ]
-        return sorted(found, key=_order)
+        return sorted(found, key=_ORDER)
 
     async def delete_acls(
         self, filters: Iterable[AclBindingFilter], *, timeout_ms: int | None = None
@@ -115,31 +102,29 @@ class AclAdmin(AdminRequests):
         Raises:
             KafkaError: as `create_acls`; more than 10,000 ACLs match (INVALID_REQUEST), none was deleted then.
         """
-        request = DeleteAclsRequest(
-            filters=[
-                DeleteAclsFilter(
-                    resource_type_filter=each.resource_type,
-                    resource_name_filter=each.resource_name,
-                    pattern_type_filter=each.pattern_type,
-                    principal_filter=each.principal,
-                    host_filter=each.host,
-                    operation=each.operation,
-                    permission_type=each.permission,
-                )
-                for each in filters
-            ]
-        )
+        request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_fields(each)) for each in filters])
         alone = (lambda answer: answer.filter_results[0]) if len(request.filters) == 1 else None
-        response: DeleteAclsResponse = await self._retried(lambda _: request, alone, timeout_ms=timeout_ms)
-        deleted: dict[AclBinding, None] = {}
+        response: DeleteAclsResponse = await self._retried(request, alone, timeout_ms=timeout_ms)
+        deleted: set[AclBinding] = set()
         for result in response.filter_results:
-            if result.error_code:
-                raise error_for(result.error_code, result.error_message)
-            for acl in result.matching_acls:
-                if acl.error_code:
-                    raise error_for(acl.error_code, acl.error_message)
-                deleted[_binding(acl.resource_type, acl.resource_name, acl.pattern_type, acl)] = None
-        return sorted(deleted, key=_order)
+            raise_first([result, *result.matching_acls])
+            deleted |= {
+                _binding(acl.resource_type, acl.resource_name, acl.pattern_type, acl) for acl in result.matching_acls
+            }
+        return sorted(deleted, key=_ORDER)
+
+
+def _fields(wanted: AclBindingFilter) -> dict[str, Any]:
+    """A filter as the fields of DescribeAcls and DeleteAcls."""
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
 
 
 def _binding(resource_type: int, name: str, pattern_type: int, entry: AclDescription | DeletedAcl) -> AclBinding:
@@ -156,15 +141,6 @@ def _binding(resource_type: int, name: str, pattern_type: int, entry: AclDescrip
 
 _TYPES: Final = frozenset(map(int, AclResourceType))
 _OPERATIONS: Final = frozenset(map(int, AclOperation))
-
-
-def _order(acl: AclBinding) -> tuple[int, str, int, str, str, int, int]:
-    return (
-        acl.resource_type,
-        acl.resource_name,
-        acl.pattern_type,
-        acl.principal,
-        acl.host,
-        acl.operation,
-        acl.permission,
-    )
+_ORDER: Final[Callable[[AclBinding], Any]] = attrgetter(
+    "resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission"
+)

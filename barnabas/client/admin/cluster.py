@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from barnabas.client.admin.requests import AdminRequests
+from barnabas.client.admin.requests import AdminRequests, raise_first
 from barnabas.client.admin.types import (
     BrokerDescription,
     ClusterDescription,
@@ -15,7 +15,7 @@ from barnabas.client.admin.types import (
     QuorumReplicaDescription,
     ReplicaDescription,
 )
-from barnabas.client.errors import code_of, error_for
+from barnabas.client.errors import code_of
 from barnabas.client.net.core.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
@@ -49,17 +49,13 @@ class ClusterAdmin(AdminRequests):
 
     async def describe_cluster(self) -> ClusterDescription:
         """Cluster id, controller id (−1 unknown) and the live brokers (KIP-700)."""
-        response: DescribeClusterResponse = await self._retried(lambda _: DescribeClusterRequest(), lambda r: r)
-        if response.error_code:
-            raise error_for(response.error_code, response.error_message)
+        response: DescribeClusterResponse = await self._retried(DescribeClusterRequest())
         brokers = [BrokerEndpoint(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
         return ClusterDescription(response.cluster_id, response.controller_id, brokers)
 
     async def list_brokers(self) -> list[BrokerDescription]:
         """Returns the registered brokers by id, also fenced ones (KIP-1073) from Kafka 4.0 on."""
-        response: DescribeClusterResponse = await self._retried(
-            lambda _: DescribeClusterRequest(include_fenced_brokers=True), lambda r: r
-        )
+        response: DescribeClusterResponse = await self._retried(DescribeClusterRequest(include_fenced_brokers=True))
         connection = self._cluster.any_connection()
         told = connection is not None and connection.core.versions.get(_DESCRIBE_CLUSTER, (0, 0))[1] >= 2
         return sorted(
@@ -70,7 +66,7 @@ class ClusterAdmin(AdminRequests):
     async def describe_features(self) -> list[FeatureDescription]:
         """Returns every supported or finalized feature, by name (KIP-584)."""
         response: ApiVersionsResponse = await self._retried(
-            lambda _: ApiVersionsRequest(client_software_name="barnabas", client_software_version="admin"), lambda r: r
+            ApiVersionsRequest(client_software_name="barnabas", client_software_version="admin")
         )
         finalized = {each.name: each.max_version_level for each in response.finalized_features}
         supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
@@ -90,10 +86,9 @@ class ClusterAdmin(AdminRequests):
         topic = DescribeQuorumRequestTopic(
             topic_name=CLUSTER_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()]
         )
-        response = await self._retried(lambda _: DescribeQuorumRequest(topics=[topic]), lambda r: r)
+        response = await self._retried(DescribeQuorumRequest(topics=[topic]))
         found = response.topics[0].partitions[0]
-        if found.error_code:
-            raise error_for(found.error_code, found.error_message)
+        raise_first([found])
         endpoints = {
             node.node_id: tuple(f"{each.name}://{each.host}:{each.port}" for each in node.listeners)
             for node in response.nodes
@@ -145,12 +140,9 @@ class ClusterAdmin(AdminRequests):
             lambda left_ms: UpdateFeaturesRequest(
                 feature_updates=updates, validate_only=validate_only, timeout_ms=left_ms
             ),
-            lambda r: r,
             timeout_ms=timeout_ms,
         )
-        for result in response.results:
-            if result.error_code:
-                raise error_for(result.error_code, result.error_message)
+        raise_first(response.results)
 
     async def elect_leaders(
         self,
@@ -174,7 +166,6 @@ class ClusterAdmin(AdminRequests):
                 topic_partitions=None if topics is None else list(topics.values()),
                 timeout_ms=left_ms,
             ),
-            lambda r: r,
             timeout_ms=timeout_ms,
         )
         return {
@@ -190,7 +181,7 @@ class ClusterAdmin(AdminRequests):
         )
         found: dict[int, list[LogDirDescription]] = {}
         for node_id in chosen:
-            response = await self._retried(lambda _: DescribeLogDirsRequest(topics=None), lambda r: r, node_id=node_id)
+            response = await self._retried(DescribeLogDirsRequest(topics=None), node_id=node_id)
             found[node_id] = [
                 LogDirDescription(
                     directory.log_dir,
@@ -212,4 +203,4 @@ class ClusterAdmin(AdminRequests):
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Removes the registration of a broker that will not return."""
-        await self._retried(lambda _: UnregisterBrokerRequest(broker_id=broker_id), lambda r: r)
+        await self._retried(UnregisterBrokerRequest(broker_id=broker_id))

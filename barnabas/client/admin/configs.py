@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from barnabas.client.admin.requests import AdminRequests
+from barnabas.client.admin.requests import AdminRequests, raise_first
 from barnabas.client.admin.types import ConfigEntry, ConfigSynonym
-from barnabas.client.errors import IllegalState, error_for
+from barnabas.client.errors import IllegalState
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsResource,
@@ -87,9 +87,8 @@ class ConfigAdmin(AdminRequests):
             for start in range(0, len(several), _RESOURCES_PER_REQUEST):
                 part = several[start : start + _RESOURCES_PER_REQUEST]
                 response = await self._describe_part(part, node_id, names, synonyms, documentation, timeout_ms)
+                raise_first(response.results)
                 for result in response.results:
-                    if result.error_code:
-                        raise error_for(result.error_code, result.error_message)
                     kind = next(name for name, kind in RESOURCE_TYPES.items() if kind.code == result.resource_type)
                     resource = ConfigResource(kind, result.resource_name)
                     found[resource] = {config.name: _entry(config) for config in result.configs}
@@ -117,9 +116,7 @@ class ConfigAdmin(AdminRequests):
             include_documentation=documentation,
         )
         alone = (lambda r: r.results[0]) if len(part) == 1 else None
-        response: DescribeConfigsResponse = await self._retried(
-            lambda _: request, alone, node_id=node_id, timeout_ms=timeout_ms
-        )
+        response: DescribeConfigsResponse = await self._retried(request, alone, node_id=node_id, timeout_ms=timeout_ms)
         return response
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
@@ -128,7 +125,7 @@ class ConfigAdmin(AdminRequests):
         Raises UnsupportedByBroker before Kafka 4.1 (KIP-1142).
         """
         request = ListConfigResourcesRequest(resource_types=[RESOURCE_TYPES[each].code for each in types])
-        response: ListConfigResourcesResponse = await self._retried(lambda _: request, lambda answer: answer)
+        response: ListConfigResourcesResponse = await self._retried(request)
         names = {kind.code: name for name, kind in RESOURCE_TYPES.items()}
         return [
             ConfigResource(names[each.resource_type], each.resource_name)
@@ -186,9 +183,8 @@ class ConfigAdmin(AdminRequests):
             ],
             validate_only=validate_only,
         )
-        await self._retried(
-            lambda _: request, lambda r: r.responses[0], node_id=_node_of(resource), timeout_ms=timeout_ms
-        )
+        node_id = _node_of(resource)
+        await self._retried(request, lambda r: r.responses[0], node_id=node_id, timeout_ms=timeout_ms)
 
 
 def _resource(topic: str | None, broker: int | None, group: str | None) -> ConfigResource:

@@ -68,9 +68,7 @@ class DelegationTokenAdmin(AdminRequests):
             renewers=_users(named),
             max_lifetime_ms=max_lifetime_ms,
         )
-        made: CreateDelegationTokenResponse = await self._retried(
-            lambda _: request, lambda answer: answer, timeout_ms=timeout_ms
-        )
+        made: CreateDelegationTokenResponse = await self._retried(request, timeout_ms=timeout_ms)
         return DelegationToken(
             made.token_id,
             bytes(made.hmac),
@@ -104,9 +102,7 @@ class DelegationTokenAdmin(AdminRequests):
     ) -> list[DelegationToken]:
         """Returns the visible tokens of these users, by default of all users."""
         request = DescribeDelegationTokenRequest(owners=None if owners is None else _users(owners))
-        response: DescribeDelegationTokenResponse = await self._retried(
-            lambda _: request, lambda answer: answer, timeout_ms=timeout_ms
-        )
+        response: DescribeDelegationTokenResponse = await self._retried(request, timeout_ms=timeout_ms)
         return [
             DelegationToken(
                 each.token_id,
@@ -124,7 +120,7 @@ class DelegationTokenAdmin(AdminRequests):
     async def _expiry(
         self, request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest, timeout_ms: int | None
     ) -> int:
-        answer: Any = await self._retried(lambda _: request, lambda answer: answer, timeout_ms=timeout_ms)
+        answer: Any = await self._retried(request, timeout_ms=timeout_ms)
         expiry_ms: int = answer.expiry_timestamp_ms
         return expiry_ms
 

@@ -34,7 +34,7 @@ class GroupAdmin(AdminRequests):
         await self._connected()
         found = []
         for node_id in sorted(self._cluster.metadata.brokers):
-            response = await self._retried(lambda _: ListGroupsRequest(), lambda r: r, node_id=node_id)
+            response = await self._retried(ListGroupsRequest(), node_id=node_id)
             found += [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
         return found
 
@@ -103,7 +103,7 @@ class GroupAdmin(AdminRequests):
         members = [MemberIdentity(member_id=each) for each in member_ids]
         members += [MemberIdentity(member_id="", group_instance_id=each) for each in instance_ids]
         request = LeaveGroupRequest(group_id=group_id, members=members)
-        response = await self._coordinated("group", group_id, request, lambda r: r)
+        response = await self._coordinated("group", group_id, request)
         for member in response.members:
             if member.error_code:
                 who = member.group_instance_id or member.member_id
@@ -132,7 +132,7 @@ class GroupAdmin(AdminRequests):
                 OffsetDeleteRequestPartition(partition_index=tp.partition)
             )
         request = OffsetDeleteRequest(group_id=group_id, topics=list(topics.values()))
-        response = await self._coordinated("group", group_id, request, lambda r: r)
+        response = await self._coordinated("group", group_id, request)
         for topic in response.topics:
             for p in topic.partitions:
                 if p.error_code:

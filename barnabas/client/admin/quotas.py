@@ -45,9 +45,7 @@ class QuotaAdmin(AdminRequests):
         request = DescribeClientQuotasRequest(
             components=[_component(kind, name) for kind, name in (entity or {}).items()], strict=strict
         )
-        response: DescribeClientQuotasResponse = await self._retried(
-            lambda _: request, lambda answer: answer, timeout_ms=timeout_ms
-        )
+        response: DescribeClientQuotasResponse = await self._retried(request, timeout_ms=timeout_ms)
         found = [
             ClientQuotas(
                 tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)),
@@ -85,7 +83,7 @@ class QuotaAdmin(AdminRequests):
             ],
         )
         request = AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
-        await self._retried(lambda _: request, lambda answer: answer.entries[0], timeout_ms=timeout_ms)
+        await self._retried(request, lambda answer: answer.entries[0], timeout_ms=timeout_ms)
 
 
 def _component(kind: str, name: str | EllipsisType | None) -> QuotaComponent:

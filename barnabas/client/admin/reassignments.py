@@ -38,7 +38,6 @@ class ReassignmentAdmin(AdminRequests):
             topics.setdefault(tp.topic, ReassignableTopic(name=tp.topic)).partitions.append(partition)
         response = await self._retried(
             lambda left_ms: AlterPartitionReassignmentsRequest(topics=list(topics.values()), timeout_ms=left_ms),
-            lambda r: r,
             timeout_ms=timeout_ms,
         )
         for topic in response.responses:
@@ -52,7 +51,6 @@ class ReassignmentAdmin(AdminRequests):
         """Returns the reassignments in progress (KIP-455)."""
         response = await self._retried(
             lambda left_ms: ListPartitionReassignmentsRequest(topics=None, timeout_ms=left_ms),
-            lambda r: r,
             timeout_ms=timeout_ms,
         )
         return {

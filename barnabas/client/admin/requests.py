@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -18,6 +18,17 @@ from barnabas.errors import ErrorCode
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Rng
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+
+def raise_first(results: Iterable[Any]) -> None:
+    """Raises the error of the first result that has one."""
+    for each in results:
+        if each.error_code:
+            raise error_for(each.error_code, each.error_message)
+
+
+def _whole(response: Any) -> Any:
+    return response
 
 
 class AdminRequests(LoopBound):
@@ -75,13 +86,13 @@ class AdminRequests(LoopBound):
     async def _metadata(self, topics: list[str] | None) -> MetadataResponse:
         wanted = None if topics is None else [MetadataRequestTopic(name=t) for t in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        response: MetadataResponse = await self._retried(lambda _: request, None)
+        response: MetadataResponse = await self._retried(request, None)
         return response
 
     async def _retried(
         self,
-        request: Callable[[int], Any],
-        result_of: Callable[[Any], Any] | None,
+        request: Any,
+        result_of: Callable[[Any], Any] | None = _whole,
         *,
         node_id: int | None = None,
         timeout_ms: int | None = None,
@@ -89,16 +100,15 @@ class AdminRequests(LoopBound):
         """Sends a request to one broker with retries, and returns the response.
 
         Args:
-            request: creates the request from the milliseconds left.
-            result_of: selects the part of the response that has error_code (and error_message).
+            request: the request, or a function that creates it from the milliseconds left.
+            result_of: selects the part of the response that has error_code (and error_message); None: nothing is checked.
         """
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
         while True:
             try:
-                response = await self._cluster.request(
-                    request(deadline.left_ms), node_id=node_id, timeout_ms=deadline.left_ms
-                )
+                message = request(deadline.left_ms) if callable(request) else request
+                response = await self._cluster.request(message, node_id=node_id, timeout_ms=deadline.left_ms)
             except KafkaError as error:
                 await deadline.pause(error)
                 continue
@@ -108,7 +118,13 @@ class AdminRequests(LoopBound):
             await deadline.missing(error_for(result.error_code, getattr(result, "error_message", None)))
 
     async def _coordinated(
-        self, kind: str, key: str, request: Any, result_of: Callable[[Any], Any], *, timeout_ms: int | None = None
+        self,
+        kind: str,
+        key: str,
+        request: Any,
+        result_of: Callable[[Any], Any] = _whole,
+        *,
+        timeout_ms: int | None = None,
     ) -> Any:
         """As `_retried`, to a coordinator even if it moves."""
         await self._connected()
@@ -162,7 +178,7 @@ class AdminRequests(LoopBound):
     async def _each(
         self,
         request: Callable[[int], Any],
-        results: Callable[[Any], list[tuple[str | None, int, str | None]]],
+        results: Callable[[Any], Iterable[Any]],
         left: dict[str, Any],
         timeout_ms: int | None,
         *,
@@ -173,7 +189,7 @@ class AdminRequests(LoopBound):
 
         Args:
             request: creates the request for the topics in `left` from the milliseconds left.
-            results: topic, error code and message of each result in the response.
+            results: selects the results of the response, which have name, error_code and error_message.
             left: remaining topics.
             final: retriable codes that are not retried here.
             refused: gets the errors by topic, instead of raising the first.
@@ -188,14 +204,14 @@ class AdminRequests(LoopBound):
                 await deadline.pause(error)
                 continue
             problem: KafkaError | None = None
-            for name, number, message in results(response):
-                result = error_for(number, message, topic=name)
-                if number and result.retriable and result.code not in final:
-                    problem = result
+            for result in results(response):
+                refusal = error_for(result.error_code, result.error_message, topic=result.name)
+                if result.error_code and refusal.retriable and refusal.code not in final:
+                    problem = refusal
                     continue
-                left.pop(name or "", None)
-                if number:
-                    refusals.setdefault(name or "", result)
+                left.pop(result.name or "", None)
+                if result.error_code:
+                    refusals.setdefault(result.name or "", refusal)
             if problem is not None:
                 await deadline.missing(problem)
         if refused is None and refusals:

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
-from barnabas.client.admin.requests import AdminRequests
-from barnabas.client.errors import IllegalState, error_for
+from barnabas.client.admin.requests import AdminRequests, raise_first
+from barnabas.client.errors import IllegalState
 from barnabas.protocol.messages.scram_users import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -31,14 +31,12 @@ class ScramUserAdmin(AdminRequests):
         """Returns iterations by user and mechanism, by default of all users. Raises KafkaError (RESOURCE_NOT_FOUND)."""
         names = [ScramUserName(name=each) for each in users]
         request = DescribeUserScramCredentialsRequest(users=names or None)
-        response: DescribeUserScramCredentialsResponse = await self._retried(
-            lambda _: request, lambda answer: answer, timeout_ms=timeout_ms
-        )
+        response: DescribeUserScramCredentialsResponse = await self._retried(request, timeout_ms=timeout_ms)
         by_number = {number: name for name, (number, _) in _MECHANISMS.items()}
         found: dict[str, dict[str, int]] = {}
-        for result in sorted(response.results, key=lambda each: each.user):
-            if result.error_code:
-                raise error_for(result.error_code, result.error_message)
+        results = sorted(response.results, key=lambda each: each.user)
+        raise_first(results)
+        for result in results:
             found[result.user] = {
                 by_number[info.mechanism]: info.iterations
                 for info in result.credential_infos
@@ -78,7 +76,7 @@ class ScramUserAdmin(AdminRequests):
                 )
             ]
         )
-        await self._retried(lambda _: request, lambda answer: answer.results[0], timeout_ms=timeout_ms)
+        await self._retried(request, lambda answer: answer.results[0], timeout_ms=timeout_ms)
 
     async def delete_scram_credential(
         self, user: str, mechanism: ScramMechanism, *, timeout_ms: int | None = None
@@ -91,7 +89,7 @@ class ScramUserAdmin(AdminRequests):
         """
         deletion = ScramCredentialDeletion(name=user, mechanism=_mechanism(mechanism)[0])
         request = AlterUserScramCredentialsRequest(deletions=[deletion])
-        await self._retried(lambda _: request, lambda answer: answer.results[0], timeout_ms=timeout_ms)
+        await self._retried(request, lambda answer: answer.results[0], timeout_ms=timeout_ms)
 
 
 _SALTED_MAX: Final = 20_000  # iterations that are computed; brokers refuse more than 16,384

@@ -17,6 +17,7 @@ from barnabas.protocol.messages.admin import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
+    CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
@@ -75,11 +76,11 @@ class TopicAdmin(AdminRequests):
                 validate_only=validate_only,
             )
 
-        def results(response: CreateTopicsResponse) -> list[tuple[str | None, int, str | None]]:
+        def results(response: CreateTopicsResponse) -> list[CreatableTopicResult]:
             for each in response.topics:
                 if not each.error_code:
                     created[each.name] = (each.num_partitions, each.replication_factor)
-            return [(t.name, t.error_code, t.error_message) for t in response.topics]
+            return response.topics
 
         await self._each(request, results, left, timeout_ms, refused=refused)
         return created
@@ -108,7 +109,7 @@ class TopicAdmin(AdminRequests):
 
         await self._each(
             request,
-            lambda r: [(t.name, t.error_code, t.error_message) for t in r.responses],
+            lambda r: r.responses,
             left,
             timeout_ms,
             final=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
@@ -125,9 +126,7 @@ class TopicAdmin(AdminRequests):
                 timeout_ms=budget_ms,
             )
 
-        await self._each(
-            request, lambda r: [(t.name, t.error_code, t.error_message) for t in r.results], left, timeout_ms
-        )
+        await self._each(request, lambda r: r.results, left, timeout_ms)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Returns the names of all topics, sorted."""

@@ -29,7 +29,7 @@ class TransactionAdmin(AdminRequests):
         request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
         found = []
         for node_id in sorted(self._cluster.metadata.brokers):
-            response = await self._retried(lambda _: request, lambda r: r, node_id=node_id)
+            response = await self._retried(request, node_id=node_id)
             found += [
                 TransactionListing(t.transactional_id, t.producer_id, t.transaction_state)
                 for t in response.transaction_states

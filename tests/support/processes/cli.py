@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import AnyStr, NamedTuple
 from unittest import mock
@@ -99,3 +100,12 @@ def shown_until(terminal: int, pattern: str, timeout_s: float = 60) -> str:
         assert select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], shown
         shown += os.read(terminal, 65_536).decode()
     return shown
+
+
+def rest_of(terminal: int) -> str:
+    """What a process that has ended left on its terminal."""
+    shown = b""
+    with suppress(OSError):  # Linux: EIO at the end
+        while data := os.read(terminal, 65_536):
+            shown += data
+    return shown.decode()

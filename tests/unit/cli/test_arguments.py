@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.cli.arguments import parse_duration, parse_time
 from barnabas.cli.render import duration, moment
-from barnabas.cli.times import parse_duration, parse_time
 
 
 @pytest.mark.parametrize(
