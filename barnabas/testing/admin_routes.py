@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote
 
 from barnabas.runtime.http_server import HttpRefusal
 from barnabas.testing.errors import KitError, KitTimeout, unknown
 from barnabas.testing.faults.document import CheckedFault, parse_json, wanted
+from barnabas.testing.running import Running
 
 if TYPE_CHECKING:
     from barnabas.testing.faults.fault import Fault
-    from barnabas.testing.handle import Handle
+    from barnabas.testing.faults.handles import Faults
 
 WAIT_S: Final = 10.0  # for hits, unless the request says otherwise
 WAIT_S_MAX: Final = 120.0
@@ -41,10 +42,14 @@ class _Request(NamedTuple):
 _Work = Callable[[_Request], Awaitable[tuple[int, Any]]]
 
 
+class _Cluster(Running, Protocol):
+    def wire_faults(self) -> Faults: ...
+
+
 class AdminRoutes:
     """The routes of one cluster."""
 
-    def __init__(self, cluster: Handle) -> None:
+    def __init__(self, cluster: _Cluster) -> None:
         self._cluster = cluster
         self._routes: dict[str, dict[str, _Work]] = {
             "/v1/faults": {"GET": self._list, "POST": self._install, "DELETE": self._clear},

@@ -21,8 +21,7 @@ from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.errors import KitError
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.faults.table import Rewrite
-from barnabas.testing.history.last_requests import last_requests
-from barnabas.testing.history.recorder import Recorder
+from barnabas.testing.history.recorder import Recorder, last_requests
 from barnabas.testing.versions import Release, kafka_release
 from barnabas.testing.world.disks import DiskRule
 from barnabas.testing.world.moves import begin_move, end_move, move_progress

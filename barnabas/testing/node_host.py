@@ -21,7 +21,6 @@ from barnabas.testing.clock.advancing import Travel
 from barnabas.testing.extension import Commands
 from barnabas.testing.history.recorder import Recorder
 from barnabas.testing.interception import Interception
-from barnabas.testing.node_commands import COMMANDS
 from barnabas.testing.versions import Release
 from barnabas.testing.world.disks import FaultyDisk
 from barnabas.testing.world.network import WorldNetwork
@@ -46,15 +45,17 @@ class NodeHost:
         self,
         settings: Mapping[str, str],
         disks: Sequence[Disk],
+        commands: Mapping[str, Callable[..., Any]],
         *,
         emit: Callable[[str, JsonValue], None],
         on_fatal: Callable[[BaseException], None],
         on_kill: Callable[[str], None],
     ) -> None:
-        """Takes a disk for each of `log.dirs`. Raises BrokerError: a setting is wrong.
+        """Takes a disk for each of `log.dirs`, and the commands that it can run, by name. Raises BrokerError: a setting is wrong.
 
         `on_kill`: ends the node at once, within a call of its disk; gets what it loses. If it returns, it has called `kill`.
         """
+        self._commands = commands
         self.config = broker_config(settings)
         self.node_id = self.config.node_id
         self.travel = Travel(SystemClock())
@@ -134,7 +135,7 @@ class NodeHost:
             LocalProtocolError: no such command.
             Exception: what the command raises.
         """
-        command = COMMANDS.get(name)
+        command = self._commands.get(name)
         if command is None:
             raise LocalProtocolError(f"node command {name!r} is not in barnabas/testing/node_commands.py")
         value = command(self, **arguments)

@@ -16,6 +16,7 @@ from barnabas.errors import BarnabasError
 from barnabas.runtime.json_lines import JsonLines
 from barnabas.runtime.loop import run
 from barnabas.runtime.scope import Scope
+from barnabas.testing.node_commands import COMMANDS
 from barnabas.testing.node_host import NodeHost
 
 
@@ -53,7 +54,9 @@ class _Program:
         folders = settings["log.dirs"].split(",")
         disks = [FileDisk(each, open_files_max=descriptors.open_files_max(len(folders))) for each in folders]
         try:
-            self._host = NodeHost(settings, disks, emit=self._emit, on_fatal=self._on_fatal, on_kill=self._on_kill)
+            self._host = NodeHost(
+                settings, disks, COMMANDS, emit=self._emit, on_fatal=self._on_fatal, on_kill=self._on_kill
+            )
             await self._host.start(given["commands"])
         except (BarnabasError, OSError) as error:
             self._send({"error": str(error)})

@@ -16,6 +16,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState
 from barnabas.testing.errors import BrokerKilledError, NotPossible
 from barnabas.testing.local_backend import LocalBackend, killed_text
+from barnabas.testing.node_commands import COMMANDS
 from barnabas.testing.node_host import NodeHost
 from barnabas.testing.world.disks import BrokerKilled
 
@@ -97,7 +98,7 @@ class ThreadBackend(LocalBackend[_Broker]):
 
         _end(broker)  # one that has ended by itself may not have left its port yet
         broker.may_end = broker.killed = broker.serves = False
-        host = NodeHost(broker.settings, broker.disks, emit=emit, on_fatal=on_fatal, on_kill=on_kill)
+        host = NodeHost(broker.settings, broker.disks, COMMANDS, emit=emit, on_fatal=on_fatal, on_kill=on_kill)
         thread = LoopThread(f"barnabas-broker-{broker_id}")
         broker.host, broker.thread = host, thread
         try:

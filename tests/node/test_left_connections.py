@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
+import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -22,6 +24,7 @@ from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from barnabas.protocol.schema import encode
+from barnabas.runtime.network import peer_has_left
 from tests.support.broker.in_memory import InMemory
 from tests.support.broker.nodes import Nodes, Peer, Scripted
 from tests.support.oracle.quota_requests import entry
@@ -237,6 +240,12 @@ def large_read(count: int = 60_000, digits: int = 32) -> MetadataRequest:
     return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
 
+def end_stream(peer: Peer) -> None:
+    """Closes the client's side. A node sees a client that has left; the system may reset a closed connection, and drop unread data."""
+    with socket.socket(fileno=os.dup(peer.writer.get_extra_info("socket").fileno())) as connected:
+        connected.shutdown(socket.SHUT_WR)
+
+
 @pytest.mark.parametrize(
     "behind", [None, large_read(2_050, digits=1), ApiVersionsRequest()], ids=["nothing", "large", "small"]
 )
@@ -256,7 +265,8 @@ async def test_large_reads_of_clients_that_have_left_are_dropped_and_writes_behi
     await until(lambda: len(node.slices.requests.waiting) == 3)
     await until(lambda: not any(peer.writer.transport.get_write_buffer_size() for peer in leaving))
     for peer in leaving:
-        peer.writer.transport.abort()
+        end_stream(peer)
+    await until(lambda: sum(peer_has_left(each._transport) for each in node.server.connections) == 3)
     staying = asyncio.create_task(client.call(large_read(2_500), 12))
     await until(lambda: len(node.slices.requests.waiting) == 4)
     node.slices.requests.running = 0

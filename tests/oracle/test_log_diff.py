@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -29,33 +28,11 @@ from barnabas.protocol.messages.transactions import (
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, build_end_txn_marker, iter_batches
 from tests.support.oracle.wire import NOT_READY, Wire
+from tests.support.storage.changed_fields import changed
 
 pytestmark = pytest.mark.oracle
 
-FIELDS = {
-    "base_offset": (0, ">q"),
-    "batch_length": (8, ">i"),
-    "leader_epoch": (12, ">i"),
-    "magic": (16, ">b"),
-    "attributes": (21, ">h"),
-    "last_offset_delta": (23, ">i"),
-    "base_timestamp": (27, ">q"),
-    "max_timestamp": (35, ">q"),
-    "producer_id": (43, ">q"),
-    "producer_epoch": (51, ">h"),
-    "base_sequence": (53, ">i"),
-    "record_count": (57, ">i"),
-}
 SEQUENCE_MAX = 2**31 - 1
-
-
-def changed(batch: bytearray, **fields: int) -> bytearray:
-    """Header fields overwritten, the checksum made right again."""
-    for name, value in fields.items():
-        position, layout = FIELDS[name]
-        struct.pack_into(layout, batch, position, value)
-    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
-    return batch
 
 
 class Script:

@@ -5,14 +5,11 @@ A member whose session ends after 45 s leaves the group empty then, so offsets e
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from barnabas.ports import Clock
 from barnabas.testing.core import Core
 from barnabas.testing.errors import patience
-
-if TYPE_CHECKING:
-    from barnabas.testing.clock.handles import KafkaClock
 
 
 class Travel:
@@ -62,7 +59,13 @@ STEPS_S: Final = 8.0  # real time for them
 WAIT_MS: Final = 2_000  # for the effects of one step
 
 
-async def move_forward(core: Core, time: KafkaClock, delta_ms: int) -> None:
+class Moved(Protocol):
+    """The time of a cluster."""
+
+    offset_ms: int  # how far its brokers are ahead of the machine
+
+
+async def move_forward(core: Core, time: Moved, delta_ms: int) -> None:
     """Moves the time of all brokers; returns when due work is done. `delta_ms` is above 0.
 
     Retention, the cleaner and expiry run at the end; the cleaner also at the beginning, which starts the delete horizon of tombstones.
@@ -78,13 +81,13 @@ async def move_forward(core: Core, time: KafkaClock, delta_ms: int) -> None:
         await _all(core, "clean_logs", {"wait_ms": WAIT_MS})
 
 
-async def catch_up(core: Core, time: KafkaClock, broker_id: int) -> None:
+async def catch_up(core: Core, time: Moved, broker_id: int) -> None:
     """Gives a resumed broker the offset of the others."""
     if time.offset_ms:
         await core.command(broker_id, "move_clock", {"offset_ms": time.offset_ms, "wait_ms": 0})
 
 
-async def _walk(core: Core, time: KafkaClock, target_ms: int) -> None:
+async def _walk(core: Core, time: Moved, target_ms: int) -> None:
     loop = asyncio.get_running_loop()
     end_s = loop.time() + STEPS_S * patience()
     following_ms = await _move(core, time, time.offset_ms)
@@ -94,7 +97,7 @@ async def _walk(core: Core, time: KafkaClock, target_ms: int) -> None:
         following_ms = await _move(core, time, following_ms)
 
 
-async def _move(core: Core, time: KafkaClock, offset_ms: int) -> int | None:
+async def _move(core: Core, time: Moved, offset_ms: int) -> int | None:
     """Returns the next offset at which a timer is due."""
     time.offset_ms = max(time.offset_ms, offset_ms)
     arguments = {"offset_ms": time.offset_ms, "wait_ms": WAIT_MS}

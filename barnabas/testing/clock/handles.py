@@ -12,7 +12,7 @@ from barnabas.testing.extension import Commands, Extension
 from barnabas.testing.kit_thread import Aio, blocking, coroutine
 
 if TYPE_CHECKING:
-    from barnabas.testing.handle import Handle
+    from barnabas.testing.running import Running
 
 DAYS_MAX: Final = 36_525  # 100 years, of all jumps together
 FORM: Final = "for example advance(hours=25) or advance(0.5)"
@@ -57,7 +57,7 @@ class KafkaClock(Extension):
 
     _called = "kafka.clock"
 
-    def __init__(self, cluster: Handle) -> None:
+    def __init__(self, cluster: Running) -> None:
         self._cluster = cluster
         self.offset_ms = 0
         self.refusal = ""  # why this cluster's time must not be moved

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_number, checked_seconds
 from barnabas.testing.faults.document import with_action, written
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.kit_thread import Aio, blocking, coroutine
 
-if TYPE_CHECKING:
-    from barnabas.testing.faults.handles import Faults
-
 REQUESTS_KEPT: Final = 1_000  # of each fault
 WAIT_S: Final = 10.0
 
 Place = Literal["received", "applied", "replicated", "half_answered"]
+
+
+class _Faults(Protocol):
+    """`Faults` documents these."""
+
+    def acts(self, fault: Fault) -> None: ...
+
+    def install(self, fault: Fault) -> None: ...
+
+    def tell(self, command: str, fault: Fault) -> None: ...
+
+    def settle(self) -> None: ...
+
+    def settled(self) -> Coroutine[Any, Any, None]: ...
+
+    def check_rewrite(self) -> None: ...
 
 
 class FaultAio(Aio["Fault"]):
@@ -45,7 +58,7 @@ class FaultAio(Aio["Fault"]):
 class Fault(NearestNames):
     """One fault. Attributes are thread-safe. Calls block for about a millisecond, `wait` until its hits: coroutines use `aio.wait`."""
 
-    def __init__(self, faults: Faults, rule: Rule, broker: int | None, strict: bool) -> None:
+    def __init__(self, faults: _Faults, rule: Rule, broker: int | None, strict: bool) -> None:
         self.rule = rule
         self.broker = broker
         self.strict = strict

@@ -14,7 +14,7 @@ from barnabas.testing.faults.document import FAULTS_MAX, CheckedFault, read, sel
 from barnabas.testing.faults.fault import Fault
 
 if TYPE_CHECKING:
-    from barnabas.testing.handle import Handle
+    from barnabas.testing.running import Running
 
 
 class Faults(NearestNames, Extension):
@@ -25,7 +25,7 @@ class Faults(NearestNames, Extension):
     cluster's seed: the first fault after the start or `clear` has the first stream. A paused broker gets missed commands when it resumes.
     """
 
-    def __init__(self, cluster: Handle) -> None:
+    def __init__(self, cluster: Running) -> None:
         self._cluster = cluster
         self._faults: dict[int, Fault] = {}
         self._without_action: list[Fault] = []

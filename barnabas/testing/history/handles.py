@@ -20,9 +20,9 @@ from barnabas.testing.kit_thread import Aio, blocking, coroutine
 
 if TYPE_CHECKING:
     from barnabas.testing.backend import Backend
-    from barnabas.testing.handle import Handle
     from barnabas.testing.history.log_reader import LogReader
     from barnabas.testing.history.recorder import Recorder
+    from barnabas.testing.running import Running
 
 EVENTS_MAX: Final = 200_000
 BYTES_MAX: Final = 256 * 1024 * 1024
@@ -122,7 +122,7 @@ class History(Extension):
 
     _called = "kafka.history"
 
-    def __init__(self, cluster: Handle, level: str = "off") -> None:
+    def __init__(self, cluster: Running, level: str = "off") -> None:
         self._cluster = cluster
         self._ring = Ring()
         self.level = level
@@ -276,7 +276,7 @@ class History(Extension):
 
     async def last_requests(self, broker_id: int) -> list[dict[str, Any]]:
         """The last requests of each client at one broker; of a broker that has ended, what is known of them."""
-        from barnabas.testing.history.last_requests import last_requests
+        from barnabas.testing.history.recorder import last_requests
 
         recorder = self._recorders.get(broker_id)
         if recorder is not None:

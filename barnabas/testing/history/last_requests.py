@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from barnabas.broker.api.call import Pending
 from barnabas.protocol import registry
-from barnabas.runtime.clock import SystemClock
-from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.faults.rule import leaves, subjects
 from barnabas.testing.history.core.describe import error_name
-
-if TYPE_CHECKING:
-    from barnabas.testing.history.recorder import Recorder
 
 WAITS: Final = "waits for its answer"
 LEAVES_MAX: Final = 500  # fields of an answer in which an error is looked for
@@ -38,22 +33,7 @@ class OutcomeText:
         self.text = text
 
 
-def last_requests(recorder: Recorder) -> list[dict[str, Any]]:
-    """For each connection of a client: client id, address, whether it has ended, and its last requests, the oldest first."""
-    ahead_ms = recorder.now_ms() - SystemClock().now_ms()  # of the broker's clock, which a test may move
-    return [
-        {
-            "client": connection.client_id or "",
-            "address": repr(connection),
-            "closed": connection.closed,
-            "requests": [_described(each, ahead_ms, recorder.topic_name) for each in entries],
-        }
-        for connection, entries in list(recorder.last.values())
-        if connection.listener_name != INTERNAL_LISTENER
-    ]
-
-
-def _described(entry: Entry, ahead_ms: int, topic_name: TopicNames) -> dict[str, Any]:
+def described_request(entry: Entry, ahead_ms: int, topic_name: TopicNames) -> dict[str, Any]:
     at_s, key, kept, answer = entry
     if isinstance(answer, OutcomeText):
         about, told = kept, WAITS if answer.text is None else answer.text

@@ -22,11 +22,22 @@ from typing import Any, Final
 from barnabas.broker.api.call import Call
 from barnabas.broker.api.router import Interceptor, Route, Serve
 from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.runtime.clock import SystemClock
+from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.faults.table import is_internal, mapped
 from barnabas.testing.history.core.describe import DESCRIBED, Fields, produced_batches, refused_batches
-from barnabas.testing.history.last_requests import FETCH, PRODUCE, Entry, OutcomeText, TopicNames, outcome, subject
+from barnabas.testing.history.last_requests import (
+    FETCH,
+    PRODUCE,
+    Entry,
+    OutcomeText,
+    TopicNames,
+    described_request,
+    outcome,
+    subject,
+)
 
 LEVELS: Final = ("off", "last", "all")
 CONNECTIONS_KEPT: Final = 200
@@ -213,3 +224,18 @@ def _has_no_effect(rule: Rule) -> bool:
 
 def _origin(client_id: str | None, connection: Any) -> Fields:
     return {"client": client_id or "", "address": repr(connection), "connection": connection.number}
+
+
+def last_requests(recorder: Recorder) -> list[dict[str, Any]]:
+    """For each connection of a client: client id, address, whether it has ended, and its last requests, the oldest first."""
+    ahead_ms = recorder.now_ms() - SystemClock().now_ms()  # of the broker's clock, which a test may move
+    return [
+        {
+            "client": connection.client_id or "",
+            "address": repr(connection),
+            "closed": connection.closed,
+            "requests": [described_request(each, ahead_ms, recorder.topic_name) for each in entries],
+        }
+        for connection, entries in list(recorder.last.values())
+        if connection.listener_name != INTERNAL_LISTENER
+    ]

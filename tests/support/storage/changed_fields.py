@@ -9,6 +9,7 @@ from barnabas.protocol.checksum import crc32c
 FIELDS = {  # name -> (position, format)
     "base_offset": (0, ">q"),
     "batch_length": (8, ">i"),
+    "leader_epoch": (12, ">i"),
     "magic": (16, ">b"),
     "attributes": (21, ">h"),
     "last_offset_delta": (23, ">i"),
