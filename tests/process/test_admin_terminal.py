@@ -63,7 +63,9 @@ def test_ctrl_c_ends_a_question_and_closes_the_connections(kafka: Broker) -> Non
         shown_until(terminal.ours, r"\[y/N\] ")
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.process.wait(SECONDS_MAX) == 130
-        assert rest_of(terminal.ours).strip() == ""
+        # A busy machine has shown the question twice; a connection that is not closed would be a line of its own.
+        rest = rest_of(terminal.ours).splitlines()
+        assert not [line for line in rest if line.strip() and not line.endswith("for good? [y/N] ")], rest
 
 
 def test_a_live_table_ends_with_ctrl_c(kafka: Broker) -> None:
