@@ -168,7 +168,7 @@ async def abort(
     """Abort an open transaction in place of its producer, which is fenced."""
     described = await _check_open(transactional_id, only, connection)
     async with connection.producer(transactional_id=transactional_id):
-        pass  # InitProducerId aborts the open transaction
+        pass  # its start sends InitProducerId, which aborts the open transaction
     print(f"aborted {transactional_id} {described.producer_id}:{described.producer_epoch}")
 
 

@@ -100,7 +100,7 @@ def sync_folder_if_there(folder: str) -> None:
     try:
         sync_folder(folder)
     except FileNotFoundError:
-        pass  # the topic was deleted
+        pass  # a deleted topic's folder needs no sync
 
 
 def _fsync_path(full_path: str) -> None:

@@ -51,7 +51,7 @@ class Starts:
             await self._backend.start_broker(broker_id)
             await self._on_started(broker_id)
         except BrokerKilledError:
-            pass  # the test wanted it
+            pass  # the test has killed it: its start has not failed
         except Exception as error:  # the test gets it
             self._errors[broker_id] = error
         finally:
@@ -59,7 +59,7 @@ class Starts:
             self._changed.set()
 
     async def ready(self, broker_ids: Iterable[int]) -> None:
-        """Waits until these brokers have started. Raises what one of the starts has raised."""
+        """Waits until these brokers have started. Raises the first error of a start."""
         waited = list(broker_ids)
         while True:
             self.raise_failed(waited)

@@ -117,12 +117,16 @@ class Computed:
 
     def compute(self) -> Answer:
         """Computes the answer on the loop."""
-        found = self.run(self.call.access)
-        return found if isinstance(found, Message) else found()
+        return finish_computed(self.run(self.call.access))
 
     def in_worker(self) -> Callable[[], Message | Rest]:
-        """What computes the answer in the worker thread."""
+        """What computes the answer in the worker thread; `finish_computed` takes its result on the loop."""
         return partial(self.run, self.call.access.fixed())
+
+
+def finish_computed(computed: Message | Rest) -> Answer:
+    """Does on the loop what remains of a Computed answer."""
+    return computed if isinstance(computed, Message) else computed()
 
 
 class Pending(Generic[R]):

@@ -305,14 +305,16 @@ class ShardHost(Generic[S]):
         try:
             part = self._active(partition)
             decision = decide(part.shard, self._reactor.clock.now_ms())
-            if not decision.records and not part.queue and not part.uncommitted:
-                done(decision.answer)
-                return
-            write = _Write(decision, part.shard, done)
-            if len(write.records) > LONG_DECISION:
-                self._check_size(partition, write)
         except BrokerError as error:
             done(error)
+            return
+        if not decision.records and not part.queue and not part.uncommitted:
+            done(decision.answer)
+            return
+        write = _Write(decision, part.shard, done)
+        refusal = self._refusal(partition, write) if len(write.records) > LONG_DECISION else None
+        if refusal is not None:
+            done(refusal)
             return
         for record in decision.records:
             write.undos.append(part.shard.stage(record, decision.producer))
@@ -322,13 +324,17 @@ class ShardHost(Generic[S]):
             self._flush_due = True
             self._reactor.soon(self._flush_all)
 
-    def _check_size(self, partition: int, write: _Write) -> None:
+    def _refusal(self, partition: int, write: _Write) -> BrokerError | None:
         """Refuses, before it is staged, a decision that no batch of the log can hold: the append would refuse it after all the work."""
-        replica: Replica = self._replicas.leader(self.topic, partition)
-        if write.size_bytes + len(write.records) * RECORD_OVERHEAD_BYTES_MIN > replica.log.config.max_message_bytes:
-            raise BrokerError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.topic}: the records of the request exceed max.message.bytes"
-            )
+        try:
+            replica: Replica = self._replicas.leader(self.topic, partition)
+        except BrokerError as error:
+            return BrokerError(_coordinator_code(error.code), str(error))
+        if write.size_bytes + len(write.records) * RECORD_OVERHEAD_BYTES_MIN <= replica.log.config.max_message_bytes:
+            return None
+        return BrokerError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.topic}: the records of the request exceed max.message.bytes"
+        )
 
     def flush(self, partition: int) -> None:
         """Appends the queued writes of a partition now, before a marker is appended to the same log."""

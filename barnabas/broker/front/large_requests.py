@@ -17,7 +17,7 @@ from functools import partial
 from types import GeneratorType
 from typing import Final, Protocol, TypeVar
 
-from barnabas.broker.api.call import Answer, AnyPending, Call, Computed, Origin, Pending
+from barnabas.broker.api.call import Answer, AnyPending, Call, Computed, Origin, Pending, finish_computed
 from barnabas.broker.api.router import Route, Router
 from barnabas.broker.front.quota_enforcement import Charge
 from barnabas.broker.scheduling.slices import Slice, Slices
@@ -168,11 +168,9 @@ class LargeRequest:
                 return []
             if isinstance(response, Computed):
                 run = response.in_worker()
-                found = yield from in_worker(run if charge is None else charge.measured(run))
-                if isinstance(found, Message):
-                    response = found
-                else:
-                    response = (found if charge is None else charge.measured(found))()
+                computed = yield from in_worker(run if charge is None else charge.measured(run))
+                rest = partial(finish_computed, computed)
+                response = (rest if charge is None else charge.measured(rest))()
             elif isinstance(response, GeneratorType):
                 response = yield from self._timed(response)
             elif isinstance(response, Pending):

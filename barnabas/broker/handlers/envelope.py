@@ -23,6 +23,7 @@ from barnabas.broker.api.call import (
     Origin,
     Pending,
     Table,
+    finish_computed,
 )
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.authorization.envelopes import forwarded_address, forwarded_header, forwarded_principal
@@ -123,8 +124,7 @@ def _sealed(answer: Answer, route: InnerApi, correlation: int, *, long: bool) ->
             answer = yield from answer
         elif isinstance(answer, Computed):
             if answer.takes_long or long:
-                found = yield from in_worker(answer.in_worker())
-                answer = found if isinstance(found, Message) else found()
+                answer = finish_computed((yield from in_worker(answer.in_worker())))
             else:
                 answer = answer.compute()
         elif isinstance(answer, Pending) and answer.resolved:

@@ -205,13 +205,13 @@ class AdminRequests(LoopBound):
                 continue
             problem: KafkaError | None = None
             for result in results(response):
-                refusal = error_for(result.error_code, result.error_message, topic=result.name)
-                if result.error_code and refusal.retriable and refusal.code not in final:
-                    problem = refusal
-                    continue
-                left.pop(result.name or "", None)
                 if result.error_code:
+                    refusal = error_for(result.error_code, result.error_message, topic=result.name)
+                    if refusal.retriable and refusal.code not in final:
+                        problem = refusal
+                        continue
                     refusals.setdefault(result.name or "", refusal)
+                left.pop(result.name or "", None)
             if problem is not None:
                 await deadline.missing(problem)
         if refused is None and refusals:

@@ -265,12 +265,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Runs the callback when `time()` is `when`."""
         return self._call_at_ns(round(when * _NS), callback, args, context)
 
-    def call_at_ns(
-        self, when_ns: int, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        """`call_at` in whole nanoseconds."""
-        return self._call_at_ns(when_ns, callback, args, context)
-
     def _call_at_ns(
         self, when_ns: int, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
     ) -> asyncio.TimerHandle:

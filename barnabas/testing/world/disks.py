@@ -315,7 +315,7 @@ class FaultyDisk:
                 continue
             if rule.effect == "slow":
                 if call != "sync":  # `sync` has waited; those of a start and of a clean stop are as fast as before
-                    time.sleep(rule.seconds)
+                    time.sleep(rule.seconds)  # a slow disk blocks the broker's loop, too
                 continue
             if rule.times > 0:
                 rule.times -= 1
