@@ -20,6 +20,7 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.support.clients.librdkafka import place_of, value_of
+from tests.support.elsewhere import wait_until
 from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS
 from tests.support.oracle.tools import TOOL
 from tests.support.oracle.wire import Wire
@@ -74,13 +75,6 @@ def write(bootstrap: str, topic: str, turn: int) -> None:
         plain.produce(topic, key=b"key %d" % (30 + m % 80), value=b"v%d" % m * 200, partition=0)
         plain.poll(0)
     assert plain.flush(60) == 0
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 240
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def bases(folder: Path) -> list[int]:
@@ -153,7 +147,7 @@ def test_the_same_records_stay(kafka_data: tuple[str, Path], tmp_path: Path) -> 
         mine = tmp_path / str(turn)
         shutil.copytree(source, mine / f"{topic}-0")
         configure(admin, settings, "min.compaction.lag.ms", "0")
-        until(lambda active=active: f"{topic} 0 {active}\n" in checkpoint.read_text(), "Kafka has not cleaned it")  # type: ignore[misc]
+        wait_until(lambda active=active: f"{topic} 0 {active}\n" in checkpoint.read_text(), "Kafka has cleaned it", 240)  # type: ignore[misc]
         configure(admin, settings, "min.compaction.lag.ms", "3600000")
 
         disk = FileDisk(str(mine))

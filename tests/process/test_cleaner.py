@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offsets
+from tests.support.elsewhere import wait_until
 from tests.support.oracle.wire import NOT_READY, Wire
 from tests.support.processes.fixtures import Serve, restart
 
@@ -44,13 +44,6 @@ CONCURRENT_TRANSACTIONS = 51
 
 def log_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.log"))
-
-
-def until(true: Callable[[], bool], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.02)
 
 
 def patiently(wire: Wire, request: Any, version: int) -> Any:
@@ -140,7 +133,7 @@ def test_a_compacted_topic_stays_small_and_complete(serve: Serve) -> None:
                     expected.update(wave)
         restart(broker, kill=life % 2 == 0)
     assert read_committed(broker.bootstrap_servers, "kept") == expected
-    until(lambda: log_bytes(folder) < 1.5 * MIB, lambda: (log_bytes(folder), broker.broker(1).log))
+    wait_until(lambda: log_bytes(folder) < 1.5 * MIB, f"{folder} is cleaned; see {broker.broker(1).log}")
     assert read_committed(broker.bootstrap_servers, "kept") == expected
     with Wire(broker.bootstrap_servers) as wire:
         end_offset = wire.fetch("kept", 0, 0).high_watermark
@@ -173,9 +166,9 @@ def test_the_coordinators_logs_stay_small(serve: Serve) -> None:
         restart(broker, kill=life != 1)
         for topic in ("__transaction_state-0", "__consumer_offsets-0"):
             folder = broker.broker(1).directory / topic
-            until(
+            wait_until(
                 lambda folder=folder: log_bytes(folder) < 1.2 * MIB,  # type: ignore[misc]  # bound now
-                lambda folder=folder: (folder, log_bytes(folder), broker.broker(1).log),  # type: ignore[misc]
+                f"{folder} is cleaned; see {broker.broker(1).log}",
             )
     with Wire(broker.bootstrap_servers) as wire:
         assert _committed(wire) == 2_399

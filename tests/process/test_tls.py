@@ -9,8 +9,7 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from tests.support.elsewhere import wait_until
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker  # not the kit: listeners of its own
 from tests.support.security.certificates import CertificateAuthority, Identity
@@ -78,13 +78,6 @@ def answers(connection: socket.socket) -> bool:
     return len(connection.recv(4_096)) > 4
 
 
-def until(what: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def test_librdkafka_produces_consumes_and_commits_transactions(broker: ServedBroker, ca: CertificateAuthority) -> None:
     producer = Producer(rdkafka(broker, ca, transactional_id="tls-transaction"))
     producer.init_transactions(60)
@@ -102,7 +95,7 @@ def test_librdkafka_produces_consumes_and_commits_transactions(broker: ServedBro
         found.extend(each.value() for each in consumer.consume(500, 0.5))
         return len(found) >= 500
 
-    until(consumed)
+    wait_until(consumed)
     assert found == values
     consumer.commit(asynchronous=False)
     assert consumer.committed([TopicPartition("tls-transactions", 0)], 10)[0].offset > 0
@@ -154,7 +147,7 @@ def test_wrong_authority_and_wrong_name_end_at_the_client(
     with pytest.raises(KafkaException) as caught:
         AdminClient(rdkafka(broker, other)).list_topics(timeout=2)
     assert caught.value.args[0].code() == KafkaError._TRANSPORT
-    until(lambda: "SSL handshake failed): host=127.0.0.1" in broker.log())
+    wait_until(lambda: "SSL handshake failed): host=127.0.0.1" in broker.log())
     assert answers(connected(broker, context(ca)))
 
 
@@ -170,13 +163,13 @@ def test_plaintext_on_a_tls_listener_gets_the_alert_of_kafka(broker: ServedBroke
         raw.sendall(API_VERSIONS)
         assert raw.recv(100) == bytes.fromhex("15030300020250")
         assert raw.recv(100) == b""
-    until(lambda: "speaks PLAINTEXT" in broker.log())
+    wait_until(lambda: "speaks PLAINTEXT" in broker.log())
 
 
 def test_tls_on_a_plaintext_listener_is_closed(broker: ServedBroker, ca: CertificateAuthority) -> None:
     with socket.create_connection(broker.plain, timeout=60) as raw, pytest.raises(ssl.SSLError):  # type: ignore[attr-defined]
         context(ca).wrap_socket(raw, server_hostname="localhost")
-    until(lambda: "it looks like TLS" in broker.log())
+    wait_until(lambda: "it looks like TLS" in broker.log())
 
 
 def test_random_bytes_and_cut_handshakes_do_no_harm(broker: ServedBroker, ca: CertificateAuthority) -> None:
@@ -250,10 +243,10 @@ def test_sighup_reads_the_files_again(tmp_path: Path, ca: CertificateAuthority) 
         with connected(broker, context(ca)) as before:
             identity.both.write_text("broken")
             os.kill(broker.pid, signal.SIGHUP)
-            until(lambda: "TLS stores are refused, the old ones stay: listener=SSL" in broker.log())
+            wait_until(lambda: "TLS stores are refused, the old ones stay: listener=SSL" in broker.log())
             ca.issue("tls-sighup", password="planted-secret")
             os.kill(broker.pid, signal.SIGHUP)
-            until(lambda: "TLS stores are reloaded: listener=SSL" in broker.log())
+            wait_until(lambda: "TLS stores are reloaded: listener=SSL" in broker.log())
             with connected(broker, context(ca)) as after:
                 assert serial(after) != serial(before)
             assert answers(before)
@@ -269,7 +262,7 @@ def test_required_certificates(tmp_path: Path, ca: CertificateAuthority, node: I
     try:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             answers(connected(broker, context(ca)))
-        until(lambda: "the client sent no certificate (ssl.client.auth=required)" in broker.log())
+        wait_until(lambda: "the client sent no certificate (ssl.client.auth=required)" in broker.log())
         assert answers(connected(broker, context(ca, ca.issue("tls-alice"))))
     finally:
         broker.end()
@@ -311,7 +304,7 @@ def test_the_principal_of_a_certificate_is_authorized(tmp_path: Path, ca: Certif
         assert outcomes == {"tls-admin": "created", "tls-alice": refused, None: refused}
         with connected(broker, context(ca, ca.issue("tls-unmapped", subject="CN=a,OU=b,O=c"))) as unmapped:
             assert unmapped.recv(1) == b""
-        until(lambda: "no rule of ssl.principal.mapping.rules matches 'CN=a,OU=b,O=c'" in broker.log())
+        wait_until(lambda: "no rule of ssl.principal.mapping.rules matches 'CN=a,OU=b,O=c'" in broker.log())
     finally:
         broker.end()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.elsewhere import wait_until
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker  # not the kit: the brokers' own listeners have TLS
 from tests.support.security.certificates import CertificateAuthority
@@ -30,13 +29,6 @@ def settings(
     }
 
 
-def until(reached: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def test_a_node_with_a_certificate_of_another_authority_stays_outside(tmp_path: Path, ca: CertificateAuthority) -> None:
     other = CertificateAuthority(tmp_path / "other", "Another CA")
     ports = free_ports(4)
@@ -55,8 +47,8 @@ def test_a_node_with_a_certificate_of_another_authority_stays_outside(tmp_path: 
             texts = [f"{key}={text}" for key, text in values.items()]
             started.append(ServedBroker(tmp_path / f"node-{node}", *texts, node_id=node, listens=False))
             started[-1].launch()
-        until(lambda: "the certificate is refused: self-signed certificate" in started[0].log())
-        until(lambda: "the other side refused: unknown ca" in started[1].log())
+        wait_until(lambda: "the certificate is refused: self-signed certificate" in started[0].log())
+        wait_until(lambda: "the other side refused: unknown ca" in started[1].log())
         assert not any("leads the metadata quorum" in each.log() for each in started)
     finally:
         for each in started:

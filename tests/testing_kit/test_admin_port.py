@@ -8,7 +8,7 @@ import logging
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,6 +20,7 @@ from barnabas.testing import Broker, Cluster, KitError, NotPossible, kit_thread
 from barnabas.testing.admin_routes import AdminRoutes
 from barnabas.testing.core import Core
 from barnabas.testing.faults.document import DOCUMENT_BYTES_MAX
+from tests.support.elsewhere import wait_until
 from tests.support.http import call, raw
 from tests.support.oracle.wire import Wire
 
@@ -350,7 +351,7 @@ def test_a_client_that_reads_no_answer_is_closed_and_its_later_requests_wait(
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         peer.connect(("127.0.0.1", int(url.rpartition(":")[2])))
         peer.sendall((HEAD + b"\r\n") * 200)
-        until(lambda: bool(answered) and connections(kafka) == 0)
+        wait_until(lambda: bool(answered) and connections(kafka) == 0)
     assert len(answered) < 200
 
 
@@ -362,22 +363,12 @@ def connections(kafka: Broker) -> int:
     return kit_thread.wait(count(), DEADLINE_S)
 
 
-def until(reached: Callable[[], bool]) -> None:
-    """Waits for it; the test fails after DEADLINE_S."""
-    ended = threading.Event()
-    for _ in range(int(DEADLINE_S / 0.01)):
-        if reached():
-            return
-        ended.wait(0.01)
-    raise AssertionError("it was not reached in time")
-
-
 def test_a_wait_ends_with_its_client(kafka: Broker, url: str) -> None:
     fault = kafka.faults.on("EndTxn", strict=False).drop()
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), DEADLINE_S) as peer:
         peer.sendall(b"GET /v1/faults/%d?hits=1&timeout=100 HTTP/1.1\r\nHost: localhost\r\n\r\n" % fault.number)
-        until(lambda: connections(kafka) == 2)  # the connection and its work
-    until(lambda: connections(kafka) == 0)
+        wait_until(lambda: connections(kafka) == 2)  # the connection and its work
+    wait_until(lambda: connections(kafka) == 0)
 
 
 def test_what_a_client_began_goes_on_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,7 +386,7 @@ def test_what_a_client_began_goes_on_without_it(monkeypatch: pytest.MonkeyPatch)
         with socket.create_connection(("127.0.0.1", int(kafka.admin_url.rpartition(":")[2])), DEADLINE_S) as peer:
             peer.sendall(b"POST /v1/brokers/1/restart HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert began.wait(DEADLINE_S)
-        until(lambda: connections(kafka) == 1)  # the work alone
+        wait_until(lambda: connections(kafka) == 1)  # the work alone
         goes_on.set()
         assert ended.wait(DEADLINE_S)
         assert kafka.broker(1).state == "running"
@@ -483,7 +474,7 @@ def test_hostile_bytes_disturb_no_broker(
         answers = [each.result(DEADLINE_S) for each in running]
     assert {status_of(each) for each in answers} >= {200, 400, 404}
     assert not [each for each in answers if status_of(each) == 500]
-    until(lambda: connections(broker) == 0)
+    wait_until(lambda: connections(broker) == 0)
     assert call("DELETE", f"{url}/v1/faults")[0] == 200
     assert broker.broker(1).state == "running"
     assert not caplog.records

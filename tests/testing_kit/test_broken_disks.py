@@ -13,6 +13,7 @@ from barnabas.client import Acks, Consumer, CorruptRecords, KafkaError, Producer
 from barnabas.protocol.messages.admin import DescribeLogDirsRequest
 from barnabas.testing import Broker, Cluster, KitError, NotPossible
 from barnabas.testing.backend import Mode
+from tests.support.elsewhere import wait_until
 from tests.support.oracle.wire import Wire
 
 MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
@@ -48,15 +49,6 @@ async def read(kafka: Cluster, topic: str, count: int) -> list[bytes]:
         Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer,
     ):
         return [(await consumer.getone()).value or b"" for _ in range(count)]
-
-
-async def until(reached: Callable[[], bool], what: str) -> None:
-    """Waits until `reached()` is true; fails with `what` after LIMIT_S."""
-    for _ in range(50 * LIMIT_S):
-        if reached():
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail(f"{what}: not within {LIMIT_S} s")
 
 
 # -- lost page caches
@@ -116,7 +108,7 @@ def test_a_broker_whose_disk_fails_hands_over_and_stops(three: Cluster) -> None:
     asyncio.run(write(three, topic, b"tea"))  # the next leader takes it
     assert fault.hits == 1
     assert fault.calls[0]["path"].startswith("orders-0/")
-    asyncio.run(until(lambda: three.broker(victim).state == "down", f"broker {victim} has stopped"))
+    wait_until(lambda: three.broker(victim).state == "down", f"broker {victim} has stopped")
     assert three.leader(topic) != victim
     three.restart(victim)
     assert three.broker(victim).state == "running"
@@ -129,7 +121,7 @@ def test_a_full_disk_stops_its_broker_until_it_has_room(mode: Mode) -> None:
         kafka.disk(1).full()
         with pytest.raises(KafkaError):
             asyncio.run(write(kafka, "orders", b"2", timeout_ms=2_000))
-        asyncio.run(until(lambda: kafka.broker(1).state == "down", "the broker has stopped"))
+        wait_until(lambda: kafka.broker(1).state == "down", "the broker has stopped")
         kafka.disk(1).free()
         kafka.restart()
         asyncio.run(write(kafka, "orders", b"3"))
@@ -155,7 +147,7 @@ def test_a_read_that_fails_is_served_by_the_next_leader(three: Cluster) -> None:
     assert asyncio.run(read(three, topic, 2)) == [b"tea", b"milk"]
     assert fault.hits == 1
     assert fault.calls[0]["call"] == "read"
-    asyncio.run(until(lambda: three.broker(victim).state == "down", f"broker {victim} has stopped"))
+    wait_until(lambda: three.broker(victim).state == "down", f"broker {victim} has stopped")
     assert three.leader(topic) != victim
 
 
@@ -167,7 +159,7 @@ def test_a_segment_that_cannot_be_opened_fails_the_write(mode: Mode) -> None:
         with pytest.raises(KafkaError):
             asyncio.run(write(kafka, "orders", *values, timeout_ms=3_000))
         assert fault.hits == 1
-        asyncio.run(until(lambda: kafka.broker(1).state == "down", "the broker has stopped"))
+        wait_until(lambda: kafka.broker(1).state == "down", "the broker has stopped")
         kafka.restart()
         asyncio.run(write(kafka, "orders", b"the end"))
         found = asyncio.run(read(kafka, "orders", 3))

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +14,7 @@ from barnabas.client import ClientClosed, Consumer, KafkaError, Producer
 from barnabas.testing import Broker, Cluster, KitError, NotPossible
 from barnabas.testing.backend import Mode
 from barnabas.testing.namespace import Namespace
+from tests.support.elsewhere import until_elsewhere, wait_until
 
 MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 LIMIT_S = 60
@@ -36,15 +37,6 @@ def three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def healed(three: Cluster) -> Iterator[Cluster]:
     yield three
     three.heal()
-
-
-async def until(reached: Callable[[], bool], what: str) -> None:
-    """Waits until `reached()` is true; fails with `what` after LIMIT_S."""
-    for _ in range(50 * LIMIT_S):
-        if reached():
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail(f"{what}: not within {LIMIT_S} s")
 
 
 async def values(bootstrap_servers: str, topic: str, count: int) -> list[bytes]:
@@ -85,7 +77,7 @@ def test_an_isolated_controller_is_replaced(healed: Cluster) -> None:
     before = kafka.controller()
     kafka.isolate(before)
 
-    asyncio.run(until(lambda: kafka.controller() not in (before, -1), "another controller"))
+    wait_until(lambda: kafka.controller() not in (before, -1), "another controller")
     assert kafka.create_topic(f"after-{before}-{kafka.mode}") in kafka.topics()  # the others go on
     kafka.heal()
     assert kafka.create_topic(f"healed-{before}-{kafka.mode}")  # returns when all three know it
@@ -113,7 +105,7 @@ async def _cut_off_a_leader(kafka: Cluster, topic: str) -> list[bytes]:
     async with Producer(bootstrap_servers=kafka.bootstrap_servers, acks="all") as producer:
         writing = asyncio.get_running_loop().create_task(_write_on(producer, topic, acknowledged, stop))
         asyncio.current_task().add_done_callback(lambda _: writing.cancel())  # type: ignore[union-attr]  # it is a task
-        await until(lambda: len(acknowledged) >= 20, "20 records before the cut")
+        await until_elsewhere(lambda: len(acknowledged) >= 20, "20 records before the cut")
         leader = await kafka.aio.leader(topic)
         others = [each.id for each in kafka.brokers if each.id != leader]
         async with await kafka.aio.partition([leader], others):
@@ -123,9 +115,9 @@ async def _cut_off_a_leader(kafka: Cluster, topic: str) -> list[bytes]:
                 await asyncio.sleep(0.02)
             assert await kafka.aio.leader(topic) in others
             count = len(acknowledged)
-            await until(lambda: len(acknowledged) >= count + 20, "20 records during the cut")
+            await until_elsewhere(lambda: len(acknowledged) >= count + 20, "20 records during the cut")
         count = len(acknowledged)
-        await until(lambda: len(acknowledged) >= count + 20, "20 records after the cut")
+        await until_elsewhere(lambda: len(acknowledged) >= count + 20, "20 records after the cut")
         stop.set()
         await writing
     return acknowledged
@@ -168,9 +160,9 @@ def test_a_cut_in_each_direction_fences_the_broker(healed: Cluster, direction: s
         return found
 
     with kafka.isolate(victim, direction=direction):  # type: ignore[arg-type]  # from the list above
-        asyncio.run(until(lambda: victim not in alive(), f"broker {victim} is fenced"))
+        wait_until(lambda: victim not in alive(), f"broker {victim} is fenced")
         assert other in alive()
-    asyncio.run(until(lambda: victim in alive(), f"broker {victim} is back"))
+    wait_until(lambda: victim in alive(), f"broker {victim} is back")
 
 
 def test_a_restarted_broker_is_still_cut(healed: Cluster) -> None:
@@ -185,9 +177,7 @@ def test_a_restarted_broker_is_still_cut(healed: Cluster) -> None:
     known = kafka.wait(kafka.core().partitions(topic))[0]
     assert two not in known["isr"]  # it cannot fetch from the leader
     cut.heal()
-    asyncio.run(
-        until(lambda: two in kafka.wait(kafka.core().partitions(topic))[0]["isr"], f"broker {two} is in sync again")
-    )
+    wait_until(lambda: two in kafka.wait(kafka.core().partitions(topic))[0]["isr"], f"broker {two} is in sync again")
 
 
 def test_a_broker_that_is_cut_off_is_not_restarted(healed: Cluster) -> None:
@@ -206,9 +196,9 @@ def test_a_paused_broker_gets_the_cut_when_it_continues(healed: Cluster) -> None
     def alive() -> bool:
         return victim in kafka.wait(kafka.core().command(controller, "live_brokers", {}))
 
-    asyncio.run(until(lambda: not alive(), "it is fenced"))
+    wait_until(lambda: not alive(), "it is fenced")
     kafka.heal()
-    asyncio.run(until(alive, "it is back"))
+    wait_until(alive, "it is back")
 
 
 # -- clients
@@ -372,7 +362,7 @@ def test_the_end_of_a_test_undoes_everything_on_shared_brokers(three: Cluster) -
 def test_what_cannot_be_is_refused(three: Cluster, written: object, text: str) -> None:
     with pytest.raises(KitError, match=text):
         written(three)  # type: ignore[operator]  # a function
-    asyncio.run(until(lambda: three.wait(three.core().command(1, "live_brokers", {})) == [1, 2, 3], "all brokers live"))
+    wait_until(lambda: three.wait(three.core().command(1, "live_brokers", {})) == [1, 2, 3], "all brokers live")
 
 
 def test_one_broker_has_no_other_to_be_cut_off_from() -> None:

@@ -98,18 +98,24 @@ class WorldNetwork:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """As of Network. A connection over a cut link is made when the cut ends."""
         await self._opened(port)
+        links: list[LinkConnection] = []
 
         def begin() -> LinkConnection:
             return LinkConnection(factory(), self._rng, made, self._gone)
 
         def made(link: LinkConnection) -> None:
+            links.append(link)
             self._outgoing[link] = port
             if self._rules:
                 self._shape_outgoing(link, port)
 
-        _, protocol = await self.real.connect(begin, host, port, tls=tls, server_name=server_name)
-        assert_link: LinkConnection = protocol  # type: ignore[assignment]  # what `begin` made
-        return assert_link.transport, assert_link.inner
+        try:
+            await self.real.connect(begin, host, port, tls=tls, server_name=server_name)
+        except BaseException:
+            for link in links:
+                self._gone(link)  # uvloop does not call `connection_lost` if the call is cancelled
+            raise
+        return links[-1].transport, links[-1].inner
 
     # -- rules
 

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from barnabas.ports import Buffer
+from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.world.link import LinkConnection, LinkTransport
+from barnabas.testing.world.network import LinkRule, WorldNetwork
 from barnabas.testing.world.pipe import FREE, Flow
 
 CUT = Flow(cut=True)
@@ -168,3 +171,31 @@ def test_each_write_of_a_reset_begins_the_wait_anew() -> None:
         link.end_now()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_connection_whose_connect_is_cancelled_is_forgotten(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """The connection is made in the same turn of the loop in which its caller gives up."""
+
+    class Leaving(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            connecting[0].cancel()
+
+    connecting: list[asyncio.Task[object]] = []
+
+    async def story() -> None:
+        network = WorldNetwork(AsyncioNetwork(), SystemRng(), frozenset())
+        listener = await network.listen(asyncio.Protocol, "127.0.0.1", 0)
+        port = listener.address[1]
+        connecting.append(asyncio.get_running_loop().create_task(network.connect(Leaving, "127.0.0.1", port)))
+        with pytest.raises(asyncio.CancelledError):
+            await connecting[0]
+        await asyncio.sleep(0)
+        for rules in ((LinkRule(2, "", CUT, CUT),), ()):
+            network.set_rules(rules, {port: 2})
+        listener.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(story())
