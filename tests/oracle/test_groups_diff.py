@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
+from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import (
     FindCoordinatorRequest,
 )
+from barnabas.protocol.records import iter_batches
 from tests.support.oracle.group_script import (
     TOPIC,
     Script,
@@ -159,6 +161,44 @@ def long_commits(script: Script) -> None:
         script.offsets(f"long-{count}")
 
 
+def long_deletions(script: Script) -> None:
+    """All groups of one shard are deleted by one batch, or refused together: a long group id makes many bytes."""
+    names = [name for name in (f"{n}-{'g' * 30_000}" for n in range(2_000)) if partition_for(name, 50) == 7][:24]
+    unknown = next(name for name in (f"unknown-{n}" for n in range(2_000)) if partition_for(name, 50) == 7)
+    elsewhere = next(name for name in (f"elsewhere-{n}" for n in range(2_000)) if partition_for(name, 50) == 8)
+    for group in (*names, elsewhere):
+        script.commit("long", group, {0: (1, "")})
+
+    def deleted(*groups: str) -> None:
+        answer = script.on("long").call(request_of("DeleteGroups", groups_names=list(groups)), 2)
+        script.note("deleted", sorted([each.group_id[:20], each.error_code] for each in answer.results))
+
+    def offsets_left() -> None:
+        asked = [{"group_id": group, "topics": None} for group in (*names, elsewhere)]
+        answer = script.on("long").call(request_of("OffsetFetch", groups=asked), 9)
+        script.note("left", sorted(each.group_id[:20] for each in answer.groups if each.topics))
+
+    deleted(*names, unknown, elsewhere)
+    offsets_left()
+    end = script.on("long").fetch("__consumer_offsets", 7, 0, max_bytes=1).high_watermark
+    deleted(*names[:8], unknown)
+    offsets_left()
+    written = script.on("long").fetch("__consumer_offsets", 7, end).records
+    script.note("batches", [header.record_count for _, header in iter_batches(written)])
+
+
+def long_offset_deletions(script: Script) -> None:
+    """A request of many megabytes of keys deletes the one offset that exists; one batch for the offsets of a group."""
+    group = "g" * 30_000
+    script.commit("long", group, {0: (1, ""), 1: (2, "")})
+    for partitions in ([9] * 1_000 + [0], [1] * 1_000):
+        topics = [{"name": TOPIC, "partitions": [{"partition_index": index} for index in partitions]}]
+        answer = script.on("long").call(request_of("OffsetDelete", group_id=group, topics=topics), 0)
+        found = {(each.partition_index, each.error_code) for topic in answer.topics for each in topic.partitions}
+        script.note("offsets deleted", answer.error_code, sorted(found))
+        script.offsets(group)
+
+
 SCRIPTS: list[Callable[[Script], None]] = [
     lifecycle,
     static_members,
@@ -167,6 +207,8 @@ SCRIPTS: list[Callable[[Script], None]] = [
     simple_offsets,
     transactional_offsets,
     long_commits,
+    long_deletions,
+    long_offset_deletions,
 ]
 
 
