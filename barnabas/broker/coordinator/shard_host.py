@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -46,12 +47,20 @@ class _Write:
 
     __slots__ = ("answer", "done", "encoded", "producer", "records", "size_bytes", "undos")
 
-    def __init__(self, decision: Decision[Any, Any], shard: Shard[Any], done: Done[Any]) -> None:
+    def __init__(self, decision: Decision[Any, Any], shard: Shard[Any], bytes_max: int, done: Done[Any]) -> None:
+        """Raises BrokerError(UNKNOWN_SERVER_ERROR) if the records need more than `bytes_max`: the append would refuse them after all the work."""
         self.answer = decision.answer
         self.records = decision.records
         # Encoded before anything is staged: a record that cannot be written fails its own decision and no other.
-        self.encoded = decision.encoded or [shard.encode(record) for record in decision.records]
-        self.size_bytes = sum([len(key) + len(value or b"") for key, value in self.encoded])
+        self.encoded: list[tuple[bytes, bytes | None]] = []
+        self.size_bytes = 0
+        left = bytes_max - len(decision.records) * RECORD_OVERHEAD_BYTES_MIN
+        for key, value in decision.encoded or map(shard.encode, decision.records):
+            self.encoded.append((key, value))
+            self.size_bytes += len(key) + len(value or b"")
+            if self.size_bytes > left:
+                text = "the records of the request exceed max.message.bytes"
+                raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         self.producer = decision.producer
         self.done = done
         self.undos: list[Undo] = []
@@ -311,10 +320,11 @@ class ShardHost(Generic[S]):
         if not decision.records and not part.queue and not part.uncommitted:
             done(decision.answer)
             return
-        write = _Write(decision, part.shard, done)
-        refusal = self._refusal(partition, write) if len(write.records) > LONG_DECISION else None
-        if refusal is not None:
-            done(refusal)
+        try:
+            bytes_max = self._bytes_max(partition) if len(decision.records) > LONG_DECISION else sys.maxsize
+            write = _Write(decision, part.shard, bytes_max, done)
+        except BrokerError as error:
+            done(error)
             return
         for record in decision.records:
             write.undos.append(part.shard.stage(record, decision.producer))
@@ -324,17 +334,13 @@ class ShardHost(Generic[S]):
             self._flush_due = True
             self._reactor.soon(self._flush_all)
 
-    def _refusal(self, partition: int, write: _Write) -> BrokerError | None:
-        """Refuses, before it is staged, a decision that no batch of the log can hold: the append would refuse it after all the work."""
+    def _bytes_max(self, partition: int) -> int:
+        """The largest batch of a partition. Raises BrokerError if this broker does not lead it."""
         try:
             replica: Replica = self._replicas.leader(self.topic, partition)
         except BrokerError as error:
-            return BrokerError(_coordinator_code(error.code), str(error))
-        if write.size_bytes + len(write.records) * RECORD_OVERHEAD_BYTES_MIN <= replica.log.config.max_message_bytes:
-            return None
-        return BrokerError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.topic}: the records of the request exceed max.message.bytes"
-        )
+            raise BrokerError(_coordinator_code(error.code), str(error)) from None
+        return replica.log.config.max_message_bytes
 
     def flush(self, partition: int) -> None:
         """Appends the queued writes of a partition now, before a marker is appended to the same log."""

@@ -13,6 +13,7 @@ epochs (KIP-848), v10 topic ids.
 from __future__ import annotations
 
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.broker.api.access import Access
@@ -21,15 +22,17 @@ from barnabas.broker.authorization.permissions import AllowedNames, check_permis
 from barnabas.broker.config.key import INT64_MAX
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
+from barnabas.broker.coordinator.groups.record_codec import encode_record
 from barnabas.broker.coordinator.groups.records import (
     NO_EXPIRY,
     NO_TOPIC_ID,
     AnyRecord,
     CommittedOffset,
+    OffsetRecord,
 )
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
-from barnabas.broker.handlers.offset_checks import OffsetChecks
+from barnabas.broker.handlers.offset_checks import ENCODED_BYTES_MAX, OffsetChecks
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.groups import (
@@ -339,13 +342,21 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Computed:
     return Computed(call, partial(_check_deletion, needs, call.request, needs.current_image.image))
 
 
-_Existing = list[tuple[str, list[OffsetDeleteResponsePartition]]]  # by topic
+class _Deletable(NamedTuple):
+    """The partitions of a topic that exist: their answers, the tombstones of their offsets, and the bytes of these if they are short."""
+
+    topic: str
+    answers: list[OffsetDeleteResponsePartition]
+    tombstones: list[OffsetRecord]
+    encoded: list[tuple[bytes, bytes | None]]
 
 
 def _check_deletion(needs: Needs, request: OffsetDeleteRequest, image: MetadataImage, access: Access) -> Rest:
     readable = AllowedNames(access, AclOperation.READ, AclResourceType.TOPIC)
     response = OffsetDeleteResponse()
-    existing: _Existing = []
+    deletable: list[_Deletable] = []
+    # Each tombstone has the group id, and few of the partitions may have an offset.
+    short = len(request.group_id) * sum(len(topic.partitions) for topic in request.topics) <= ENCODED_BYTES_MAX
     for topic in request.topics:
         allowed, count = topic.name in readable, image.partition_count(topic.name)
         answers = [OffsetDeleteResponsePartition(partition_index=one.partition_index) for one in topic.partitions]
@@ -355,12 +366,15 @@ def _check_deletion(needs: Needs, request: OffsetDeleteRequest, image: MetadataI
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif not 0 <= answer.partition_index < count:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        existing.append((topic.name, [answer for answer in answers if not answer.error_code]))
-    return partial(_delete_offsets, needs, request.group_id, response, existing)
+        found = [answer for answer in answers if not answer.error_code]
+        tombstones = [OffsetRecord(request.group_id, topic.name, each.partition_index, None) for each in found]
+        encoded = [encode_record(each) for each in tombstones] if short else []
+        deletable.append(_Deletable(topic.name, found, tombstones, encoded))
+    return partial(_delete_offsets, needs, request.group_id, response, deletable)
 
 
 def _delete_offsets(
-    needs: Needs, group_id: str, response: OffsetDeleteResponse, existing: _Existing
+    needs: Needs, group_id: str, response: OffsetDeleteResponse, deletable: list[_Deletable]
 ) -> Pending[OffsetDeleteResponse]:
     pending: Pending[OffsetDeleteResponse] = Pending()
 
@@ -368,16 +382,17 @@ def _delete_offsets(
         group = shard.group(group_id)
         group.check_offset_delete()
         records: list[AnyRecord] = []
-        for topic, answers in existing:
-            subscribed = group.is_subscribed_to(topic)
-            for answer in answers:
-                if subscribed:
+        encoded: list[tuple[bytes, bytes | None]] = []
+        for each in deletable:
+            if group.is_subscribed_to(each.topic):
+                for answer in each.answers:
                     answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-                    continue
-                tombstone = shard.offset_tombstone(group_id, topic, answer.partition_index)
-                if tombstone is not None:
-                    records.append(tombstone)
-        return Decision(None, records)
+                continue
+            numbers = [answer.partition_index for answer in each.answers]
+            existing = shard.offsets.existing(group_id, each.topic, numbers)
+            records += compress(each.tombstones, existing)
+            encoded += compress(each.encoded, existing)
+        return Decision(None, records, encoded=encoded)
 
     def done(outcome: BrokerError | None) -> None:
         pending.resolve(response if outcome is None else OffsetDeleteResponse(error_code=outcome.code))

@@ -426,28 +426,27 @@ class _Deletion:
             results[0].group_id, partial(_decide_deletion, results), partial(self._deleted, results)
         )
 
-    def _deleted(self, results: list[DeletableGroupResult], outcome: list[ErrorCode] | BrokerError) -> None:
-        codes = [outcome.code] * len(results) if isinstance(outcome, BrokerError) else outcome
-        for result, code in zip(results, codes, strict=True):
-            result.error_code = code
+    def _deleted(self, results: list[DeletableGroupResult], outcome: BrokerError | None) -> None:
+        if outcome is not None:
+            for result in results:
+                result.error_code = outcome.code
         if self._shards:
             self._needs.reactor.call_later(0, self._delete)
         else:
             self._pending.resolve(self._response)
 
 
-def _decide_deletion(
-    results: list[DeletableGroupResult], shard: GroupShard, _at: At
-) -> Decision[list[ErrorCode], AnyRecord]:
-    codes = []
+def _decide_deletion(results: list[DeletableGroupResult], shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
     records: list[AnyRecord] = []
     for result in results:
+        if not shard.has_group(result.group_id):  # a request may name 100,000 of them
+            result.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            continue
         try:
             records += shard.delete_group(result.group_id).records
-            codes.append(ErrorCode.NONE)
         except BrokerError as error:
-            codes.append(error.code)
-    return Decision(codes, records)
+            result.error_code = error.code
+    return Decision(None, records)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

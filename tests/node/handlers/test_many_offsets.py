@@ -185,4 +185,8 @@ async def test_a_deletion_that_no_batch_can_hold_is_refused_as_a_whole(peer: Pee
     answer = await peer.call(DeleteGroupsRequest(groups_names=["g", "nope"]), 2)
     codes = {each.group_id: each.error_code for each in answer.results}
     assert codes == {"g": ErrorCode.UNKNOWN_SERVER_ERROR, "nope": ErrorCode.UNKNOWN_SERVER_ERROR}
+    partitions = [OffsetDeleteRequestPartition(partition_index=n) for n in range(COUNT)]
+    topics = [OffsetDeleteRequestTopic(name="t", partitions=partitions)]
+    refused = await peer.call(OffsetDeleteRequest(group_id="g", topics=topics), 0)
+    assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert await committed(peer) == ALL

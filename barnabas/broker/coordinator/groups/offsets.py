@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.host.decision import Undo
@@ -44,6 +45,12 @@ class OffsetStore:
             return [None] * len(partitions)
         none: tuple[int, None] = (0, None)
         return [found.get(partition, none)[1] for partition in partitions]
+
+    def existing(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[bool]:
+        """Whether each partition has an offset, committed or pending."""
+        committed = self._committed.get(group_id, {}).get(topic, {})
+        pending = self._open.get(group_id, {})
+        return [partition in committed or (topic, partition) in pending for partition in partitions]
 
     def has_pending(self, group_id: str) -> bool:
         return group_id in self._open
@@ -192,6 +199,8 @@ class OffsetStore:
         key = (group_id, topic, partition)
         former = self._entry(*key)
         self._restore(group_id, topic, partition, None)
+        if group_id not in self._open:
+            return partial(self._restore, group_id, topic, partition, former)
         taken: list[tuple[int, _Entry]] = []
         for producer_id in list(self._open.get(group_id, {}).get((topic, partition), ())):
             taken.append((producer_id, self._pending[producer_id][key]))

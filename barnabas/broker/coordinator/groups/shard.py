@@ -73,6 +73,9 @@ class GroupShard:
             return ClassicDecisions(self.tables, classic)
         return MissingGroup(self.tables, group_id)
 
+    def has_group(self, group_id: str) -> bool:
+        return group_id in self.tables.classic or group_id in self.tables.consumer
+
     def groups(self) -> Iterator[Group]:
         """Classic groups first. Groups may be added or removed during the iteration."""
         for group_id in list(chain(self.tables.classic, self.tables.consumer)):
@@ -209,13 +212,6 @@ class GroupShard:
             group = present()  # as it is after those steps
             if all_expired and group.is_empty and group.group_id not in keep:
                 yield 1, group.tombstones()
-
-    def offset_tombstone(self, group_id: str, topic: str, partition: int) -> OffsetRecord | None:
-        """None if there is no offset, committed or pending."""
-        known = self.offsets.get(group_id, topic, partition) is not None
-        if known or self.offsets.is_pending(group_id, topic, partition):
-            return OffsetRecord(group_id, topic, partition, None)
-        return None
 
     def offsets_of_topics(self, topics: frozenset[str], order: int) -> Iterator[list[AnyRecord]]:
         """Tombstones of offsets of deleted topics, written up to `OffsetStore.order`."""

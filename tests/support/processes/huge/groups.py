@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice, product
 from typing import Any, Final
 
 from tests.support.processes.huge.request import (
@@ -19,6 +20,11 @@ from tests.support.processes.huge.request import (
 from tests.support.requests import Fields
 
 REGEX: Final = "(a*)*" * 6_000
+
+
+def names_of_one_hash() -> list[str]:
+    """ELEMENTS different groups with one coordinator shard: "Aa" and "BB" have the same hash in Java."""
+    return ["".join(parts) for parts in islice(product(("Aa", "BB"), repeat=17), ELEMENTS)]
 
 
 def find_coordinators(key_type: int) -> Fields:
@@ -95,6 +101,7 @@ GROUPS: Final = (
     Huge("DescribeGroups: one group, often", 6, {0}, lambda w: {"groups": [GROUP] * ELEMENTS}),
     Huge("ListGroups: many filters", 5, {0}, lambda w: {"states_filter": names(HALF), "types_filter": names(HALF)}),
     Huge("DeleteGroups: unknown groups", 2, {69}, lambda w: {"groups_names": names(ELEMENTS)}),
+    Huge("DeleteGroups: unknown groups of one partition", 2, {69}, lambda w: {"groups_names": names_of_one_hash()}),
     Huge("ConsumerGroupDescribe: unknown groups", 1, {69}, lambda w: {"group_ids": names(ELEMENTS)}),
     Huge("ConsumerGroupHeartbeat: too many topics", 1, {42}, lambda w: subscribe(ELEMENTS)),
     Huge("ConsumerGroupHeartbeat: many topics", 1, {0}, lambda w: subscribe(10_000)),

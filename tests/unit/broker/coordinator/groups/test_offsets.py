@@ -297,8 +297,9 @@ def test_delete_offsets_of_topics_nobody_reads() -> None:
     group.check_offset_delete()
     assert group.is_subscribed_to("t")
     assert not group.is_subscribed_to("left")
-    assert bench.shard.offset_tombstone("g", "left", 0) == record(None, topic="left")
-    assert bench.shard.offset_tombstone("g", "left", 1) is None
+    assert bench.shard.offsets.existing("g", "left", [0, 1]) == [True, False]
+    bench.offset(record(1, 1, topic="left"), producer_id=9)
+    assert bench.shard.offsets.existing("g", "left", [0, 1, 2]) == [True, True, False]
 
 
 def test_offsets_of_others_than_consumers_are_deleted_only_without_members() -> None:
@@ -356,10 +357,8 @@ def test_replay_gives_the_same_offsets(steps: list[tuple[str, int, int, int]]) -
             bench.offset(record(second, first), producer_id=None if producer_id == -1 else producer_id)
         elif kind == "marker":
             bench.marker(first, commit=bool(second))
-        elif "g" in bench.shard.tables.classic:
-            tombstone = bench.shard.offset_tombstone("g", "t", first)
-            if tombstone is not None:
-                bench.offset(tombstone)
+        elif "g" in bench.shard.tables.classic and bench.shard.offsets.existing("g", "t", [first]) == [True]:
+            bench.offset(record(None, first))
     replayed = bench.replayed()
     assert replayed.offsets.topics("g") == bench.shard.offsets.topics("g")
     assert sorted(replayed.offsets.pending_partitions("g")) == sorted(bench.shard.offsets.pending_partitions("g"))

@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
 from barnabas.broker.coordinator.host.partitioning import java_hash, partition_for
+from barnabas.broker.coordinator.shard_host import LONG_DECISION
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
@@ -89,6 +90,27 @@ def test_a_failed_append_takes_back_what_was_staged_and_all_that_built_on_it() -
     assert bench.put(b"a", 4) == []
     bench.wake()
     assert shard.staged == {b"a": 4}
+
+
+def test_a_long_decision_that_no_batch_can_hold_is_not_encoded_to_its_end() -> None:
+    """Each key may have 32,000 bytes: 10,000 records would take 300 MB."""
+    bench = HostBench(max_message_bytes=3_000)
+    shard = bench.elect()
+    encoded: list[int] = []
+    encode = shard.encode
+
+    def counted(record: Any) -> tuple[bytes, bytes | None]:
+        encoded.append(1)
+        return encode(record)
+
+    shard.encode = counted  # type: ignore[method-assign]
+    outcome: list[Any] = []
+    records = [(b"k" * 1_000, number) for number in range(10 * LONG_DECISION)]
+    bench.host.write(0, lambda _shard, _now_ms: Decision(None, records), outcome.append)
+    assert [error.code for error in outcome] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert len(encoded) <= 3
+    assert shard.staged == {}
+    assert bench.due == []
 
 
 def test_batches_stay_below_the_largest_message() -> None:
