@@ -112,6 +112,9 @@ async def test_a_commit_in_a_transaction_is_one_batch_and_takes_effect_with_the_
 async def test_a_deletion_of_offsets_is_one_batch(peer: Peer, node: Node) -> None:
     await prepare(peer)
     assert await commit(peer, commit_request()) == {0}
+    first = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=7)])]
+    assert (await peer.call(OffsetDeleteRequest(group_id="g", topics=first), 0)).error_code == 0
+    assert await committed(peer) == {n: offset for n, offset in ALL.items() if n != 7}
     partitions = [OffsetDeleteRequestPartition(partition_index=n) for n in range(COUNT + 1)]
     other = [OffsetDeleteRequestPartition(partition_index=0)]
     answer = await peer.call(
@@ -128,7 +131,7 @@ async def test_a_deletion_of_offsets_is_one_batch(peer: Peer, node: Node) -> Non
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == [[unknown], [0] * COUNT + [unknown]]
     assert await committed(peer) == {}
-    assert batch_sizes(node) == [COUNT, COUNT]
+    assert batch_sizes(node) == [COUNT, 1, COUNT - 1], "a tombstone for each partition that has an offset"
 
 
 async def test_a_group_is_deleted_in_one_batch(peer: Peer, node: Node) -> None:

@@ -160,12 +160,15 @@ def test_a_failed_append_changes_nothing(offset: int | None, producer_id: int) -
     store.put(record(1))
     store.put(record(2), 9)
     store.put(record(3, partition=1), 8)
+    store.put(record(4, group="without a transaction"))
     store.put(record(offset), producer_id)()
     store.put(record(offset, partition=1), producer_id)()
     store.put(record(offset, group="new"), producer_id)()
+    store.put(record(offset, group="without a transaction"), producer_id)()
     assert store.get("g", "t", 0) == committed(1)
     assert store.is_pending("g", "t", 0)
     assert not store.has_any("new")
+    assert store.topics("without a transaction") == {"t": {0: committed(4)}}
     store.complete(9, commit=True)
     store.complete(8, commit=True)
     assert store.topics("g") == {"t": {0: committed(2), 1: committed(3)}}
