@@ -403,37 +403,30 @@ def _sorted_by_shard(
         else:
             by_shard.setdefault(partition_for(group_id, count), []).append(result)
     response = DeleteGroupsResponse(results=list(results.values()))
-    return _Deletion(needs, response, list(by_shard.values())).begin if by_shard else response
+    return partial(_delete_groups, needs, response, list(by_shard.values())) if by_shard else response
 
 
-class _Deletion:
-    """One DeleteGroups request: a decision for all its groups of one shard, as in Kafka; the next shard follows in a later turn."""
+def _delete_groups(
+    needs: Needs, response: DeleteGroupsResponse, shards: list[list[DeletableGroupResult]]
+) -> Pending[DeleteGroupsResponse]:
+    """A decision for all groups of one shard, as in Kafka; the next shard follows in a later turn."""
+    pending: Pending[DeleteGroupsResponse] = Pending()
 
-    def __init__(self, needs: Needs, response: DeleteGroupsResponse, shards: list[list[DeletableGroupResult]]) -> None:
-        self._needs = needs
-        self._response = response
-        self._shards = shards
-        self._pending: Pending[DeleteGroupsResponse] = Pending()
+    def delete() -> None:
+        results = shards.pop()
+        needs.groups.write(results[0].group_id, partial(_decide_deletion, results), partial(deleted, results))
 
-    def begin(self) -> Pending[DeleteGroupsResponse]:
-        """Deletes the groups of the first shard."""
-        self._delete()
-        return self._pending
-
-    def _delete(self) -> None:
-        results = self._shards.pop()
-        self._needs.groups.write(
-            results[0].group_id, partial(_decide_deletion, results), partial(self._deleted, results)
-        )
-
-    def _deleted(self, results: list[DeletableGroupResult], outcome: BrokerError | None) -> None:
+    def deleted(results: list[DeletableGroupResult], outcome: BrokerError | None) -> None:
         if outcome is not None:
             for result in results:
                 result.error_code = outcome.code
-        if self._shards:
-            self._needs.reactor.call_later(0, self._delete)
+        if shards:
+            needs.reactor.call_later(0, delete)
         else:
-            self._pending.resolve(self._response)
+            pending.resolve(response)
+
+    delete()
+    return pending
 
 
 def _decide_deletion(results: list[DeletableGroupResult], shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
