@@ -69,7 +69,7 @@ SHARED_WITH_CLIENTS = [
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
 ]
-property_test = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+property_test = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 
 
 def there_and_back(cls: Any, version: int, msg: Any) -> bytes:

@@ -426,7 +426,7 @@ def test_control_records_too_short() -> None:
     ),
     st.data(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_single_record_is_read_as_by_decode(record: Record, data: st.DataObject) -> None:
     """Also where bytes are wrong, and where other records follow."""
     whole = bytearray(encode_kept([record], 0, T))
@@ -459,7 +459,7 @@ def test_a_single_record_is_read_as_by_decode(record: Record, data: st.DataObjec
     st.sampled_from(["whole", "null value", "headers", "damaged", "cut off", "too long"]),
     st.data(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_values_alone_are_those_of_decode(records: list[Record], kind: str, data: st.DataObject) -> None:
     if kind == "null value":
         records.append(Record(0, T, b"k", None, ()))
