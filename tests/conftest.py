@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("suite", deadline=None)  # a busy machine is slow
+settings.load_profile("suite")
 
 # The suite starts hundreds of Python processes. Without cached bytecode each of them compiles the whole package first.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

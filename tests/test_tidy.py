@@ -27,7 +27,7 @@ HOME_OF_INTERNAL_TOPICS = Path("protocol/internal_topics.py")
 ANY_IN_BROKER_MAX = 49  # uses of the type Any in barnabas/broker; lower it when you remove some
 
 # Physical lines of code, and words of hand-written documents: they may fall only.
-LINES_MAX = {"barnabas": 112_800, "tests": 118_100}
+LINES_MAX = {"barnabas": 112_800, "tests": 115_900}
 WORDS_MAX = 45_000
 DRAWN = ("configuration.md", "coverage.md", "metrics.md")  # tables
 
@@ -284,7 +284,7 @@ def test_an_import_of_node_in_a_unit_test_is_found(tmp_path: Path) -> None:
 
 
 # What starts `barnabas serve` besides the test kit.
-STARTERS = {"OpenBroker", "ServedBroker", "barnabas_nodes", "cluster_with_links", "secured_nodes", "served_world"}
+STARTERS = {"OpenBroker", "ServedBroker", "barnabas_nodes", "secured_nodes", "served_world"}
 
 
 def other_starts(tests: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -37,9 +38,9 @@ def export(
     if data:
         done = export_directories(spark, data, topic, to, committed=committed)
     else:
-        done = export_topics(
-            spark, connection.bootstrap, topic, to, committed=committed, properties=connection.security
-        )
+        asyncio.run(connection.check())
+        properties = {**connection.security, "request.timeout.ms": str(connection.timeout_ms)}
+        done = export_topics(spark, connection.bootstrap, topic, to, committed=committed, properties=properties)
     for p in done.by_partition():
         counts = ((p.control, "control"), (p.aborted, "aborted"), (p.removed, "removed"))
         explained = [f"{count} {what}" for count, what in counts if count]

@@ -123,25 +123,3 @@ async def test_the_second_producer_of_an_id_fences_the_first(shared_broker: Brok
         await second.stop()
         await first.stop()
     assert [one.value for one in await consume(shared_broker, topic, 1, isolation_level="read_committed")] == [b"alive"]
-
-
-async def test_a_group_splits_and_goes_on_where_it_stopped(shared_broker: Broker) -> None:
-    topic = await create(shared_broker, 4)
-    group = "g" + uuid.uuid4().hex[:8]
-    async with AIOKafkaProducer(bootstrap_servers=shared_broker.bootstrap_servers) as producer:
-        for n in range(40):
-            await producer.send_and_wait(topic, b"%d" % n, partition=n % 4)
-    settings: dict[str, Any] = {
-        "bootstrap_servers": shared_broker.bootstrap_servers,
-        "group_id": group,
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-    }
-    seen: list[bytes] = []
-    for half in range(2):
-        async with AIOKafkaConsumer(topic, **settings) as consumer:
-            async with asyncio.timeout(60):
-                for _ in range(20):
-                    seen.append((await consumer.getone()).value)
-            await consumer.commit()
-        assert len(set(seen)) == 20 * (half + 1)

@@ -33,31 +33,6 @@ STRATEGIES: dict[str, list[type[Member]]] = {
     "consumer": [Librdkafka],
 }
 
-PROTOCOLS = ["classic", "consumer"]
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_members_of_our_own_come_and_go(bootstrap: str, admin: Admin, name: str, strategy: str) -> None:
-    topic = await make_group(admin, name)
-    group = Membership(topic, PARTITIONS)
-    await fill(bootstrap, topic, 120)
-    try:
-        for _ in range(3):
-            await group.join(Bundled(bootstrap, name, topic, strategy))
-            await group.until(group.shared)
-        await group.until(lambda: len(group.read) == 120)
-        await fill(bootstrap, topic, 120)
-        while len(group.members) > 1:
-            await group.leave(next(iter(group.members)))
-            await group.until(group.shared)
-        await group.until(lambda: len(group.read) == 240)
-        description = await admin.describe_group(name)
-        expected = ("consumer", "uniform") if strategy == "consumer" else ("classic", strategy)
-        assert (description.type, description.protocol) == expected
-        assert description.state == "Stable"
-    finally:
-        await group.close()
-
 
 @pytest.mark.parametrize(
     ("strategy", "other"),

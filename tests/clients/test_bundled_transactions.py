@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
 from barnabas.client import (
     Admin,
     Consumer,
-    CopyProgress,
     KafkaError,
-    NewMessage,
     OffsetAndMetadata,
     Producer,
     TopicPartition,
-    exactly_once,
 )
 from barnabas.client.errors import (
     ProducerFenced,
@@ -92,40 +88,6 @@ async def test_an_open_transaction_holds_back_read_committed(bootstrap: str, adm
         await producer.commit_transaction()
         async with asyncio.timeout(60):
             assert [(await consumer.getone()).value for _ in range(2)] == [b"inside", b"after"]
-
-
-async def test_interleaved_transactions(bootstrap: str, admin: Admin, name: str) -> None:
-    """Three transactional producers and a plain one share a partition; every second transaction is aborted."""
-    topic = await make_topic(admin, name)
-    expected: list[bytes] = []
-    producers = [Producer(bootstrap_servers=bootstrap, transactional_id=f"{name}-{i}") for i in range(3)]
-    async with Producer(bootstrap_servers=bootstrap) as plain:
-        try:
-            for producer in producers:
-                await producer.start()
-            offsets: dict[bytes, int] = {}
-            for n in range(8):
-                for producer in producers:
-                    await producer.begin_transaction()
-                for k in range(5):
-                    for i, producer in enumerate(producers):
-                        value = b"%d %d %d" % (n, i, k)
-                        offsets[value] = (await producer.send_and_wait(topic, value)).offset
-                    value = b"plain %d %d" % (n, k)
-                    offsets[value] = (await plain.send_and_wait(topic, value)).offset
-                for i, producer in enumerate(producers):
-                    if (n + i) % 2:
-                        await producer.abort_transaction()
-                    else:
-                        await producer.commit_transaction()
-            expected = sorted(
-                (v for v in offsets if v.startswith(b"plain") or sum(map(int, v.split()[:2])) % 2 == 0),
-                key=offsets.__getitem__,
-            )
-        finally:
-            for producer in producers:
-                await producer.stop()
-    assert values(await read_all(bootstrap, topic, "read_committed")) == expected
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -238,78 +200,3 @@ async def test_a_failed_record_makes_the_transaction_abortable(bootstrap: str, a
         async with producer.transaction():  # the block has aborted: the producer goes on
             await producer.send(topic, b"next")
     assert values(await read_all(bootstrap, topic, "read_committed")) == [b"next"]
-
-
-async def test_copying_in_transactions_is_exactly_once(bootstrap: str, admin: Admin, name: str) -> None:
-    """Consume, transform, produce; some transactions are aborted and their records read again."""
-    source, target = await make_topic(admin, f"{name}-in", 3), await make_topic(admin, f"{name}-out", 2)
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        for i in range(2_000):
-            await producer.send(source, b"%d" % i)
-    async with (
-        Consumer(source, bootstrap_servers=bootstrap, group_id=name, auto_offset_reset="earliest",
-                 enable_auto_commit=False, max_poll_records=150) as consumer,
-        Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer,
-    ):  # fmt: skip
-        done = rounds = 0
-        async with asyncio.timeout(240):
-            while done < 2_000:
-                batch = await consumer.getmany(timeout_ms=1_000)
-                if not batch:
-                    continue
-                rounds += 1
-                await producer.begin_transaction()
-                for records in batch.values():
-                    for record in records:
-                        await producer.send(target, b"copy of " + (record.value or b""), record.key)
-                offsets = {tp: records[-1].offset + 1 for tp, records in batch.items()}
-                await producer.send_offsets(offsets, consumer.group_metadata())
-                if rounds % 3 == 0:
-                    await producer.abort_transaction()
-                    await consumer.seek_to_committed()
-                else:
-                    await producer.commit_transaction()
-                    done += sum(map(len, batch.values()))
-    copies = values(await read_all(bootstrap, target, "read_committed"))
-    assert sorted(copies) == sorted(b"copy of %d" % i for i in range(2_000))
-
-
-async def test_a_copy_that_is_cancelled_anywhere_goes_on_exactly_once(bootstrap: str, admin: Admin, name: str) -> None:
-    """Also in the middle of a commit, which goes on by itself and is waited for: nothing else than the cancellation comes out."""
-    source, target = await make_topic(admin, f"{name}-in", 1), await make_topic(admin, f"{name}-out", 1)
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        for i in range(600):
-            await producer.send(source, b"%d" % i)
-    moments = random.Random(1)
-
-    async def copy() -> None:
-        async with (
-            Consumer(source, bootstrap_servers=bootstrap, group_id=name, auto_offset_reset="earliest",
-                     enable_auto_commit=False, isolation_level="read_committed") as consumer,
-            Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer,
-        ):  # fmt: skip
-            await exactly_once(
-                consumer,
-                producer,
-                lambda record: [NewMessage(target, record.value)],
-                transaction_records_max=20,
-                on_transaction=told,
-            )
-
-    async def told(progress: CopyProgress) -> bool:
-        if progress.committed:
-            moving.set()
-        return False
-
-    for _ in range(12):
-        moving = asyncio.Event()
-        copying = asyncio.ensure_future(copy())
-        await asyncio.wait_for(moving.wait(), 60)
-        await asyncio.sleep(moments.random() * 0.015)
-        copying.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await copying
-        if len(copies := values(await read_all(bootstrap, target, "read_committed"))) == 600:
-            break
-    assert copies == [b"%d" % i for i in range(len(copies))]
-    assert len(copies) > 100

@@ -17,7 +17,6 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
 
 from barnabas.broker.node.node import Node
-from tests.support.clients.expired_tokens import expired_token_errors
 from tests.support.security.identity_server import SECRET, IdentityServer, identity_server
 from tests.support.security.sasl_node import address_of, sasl_node
 from tests.support.waiting import until
@@ -182,9 +181,3 @@ async def test_each_client_renews_its_tokens_and_loses_no_record(node: Node, ser
     for sent, found in rounds:
         assert found == list(range(sent))
     assert {each.form["scope"] for each in server.asked} == {"kafka"}
-
-
-async def test_each_client_tells_of_an_expired_token(node: Node, server: IdentityServer) -> None:
-    said = await expired_token_errors(address_of(node, "SASL"), server)
-    assert "invalid_token" in said["librdkafka"]
-    assert all(said.values())

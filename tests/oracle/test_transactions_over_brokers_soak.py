@@ -19,7 +19,6 @@ from tests.support.processes.raw_producer import SETTINGS, prepare
 
 pytestmark = [pytest.mark.oracle, pytest.mark.soak]
 
-test_partitions_and_coordinator_on_different_brokers = over_brokers.test_partitions_and_coordinator_on_different_brokers
 test_a_coordinator_taken_for_dead = over_brokers.test_a_coordinator_taken_for_dead_changes_nothing_when_it_wakes
 test_late_requests_of_an_ended_transaction = over_brokers.test_late_requests_of_an_ended_transaction
 test_offsets_of_a_group_on_another_broker = over_brokers.test_offsets_of_a_group_on_another_broker_that_dies

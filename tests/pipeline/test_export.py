@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -175,4 +176,10 @@ def test_the_command(tmp_path: Path, broker: ServedBroker) -> None:
     )
     assert "has no meta.properties" in refused(*base, "--to", str(tmp_path / "b"), "--data", str(tmp_path))
     assert "is used by a running broker" in refused(*base, "--to", str(tmp_path / "c"), "--data", str(broker.data))
-    assert "cannot be reached" in refused("--topic", topic, "-b", "127.0.0.1:1", "--to", str(tmp_path / "d"))
+    nowhere = ("--topic", topic, "--to", str(tmp_path / "d"))
+    assert "no broker answers at 127.0.0.1:1" in refused(*nowhere, "-b", "127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        assert "does not answer; is it a Kafka broker?" in refused(*nowhere, "-b", address, "--timeout", "0.2")
+        assert time.monotonic() - began < 20, "the timeout of the client's default is 30 s"

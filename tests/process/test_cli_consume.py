@@ -178,7 +178,6 @@ _records = st.tuples(
 
 @settings(
     max_examples=3,
-    deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -40,7 +40,6 @@ __all__ = ["cluster", "start_cluster"]
 pytestmark = pytest.mark.process
 
 INTERNAL = ("__transaction_state", "__consumer_offsets")
-SESSION_SECONDS = 9.0
 FIRST_SECONDS_MAX = 60.0  # for the first transaction or group, on two busy cores
 
 

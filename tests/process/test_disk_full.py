@@ -19,15 +19,15 @@ FILE_BYTES_MAX = 256 * 1024
 BATCH_BYTES = 10_000
 
 
-def fill(address: str, topic: str, partition: int = 0) -> list[bytes]:
+def fill(address: str, topic: str) -> list[bytes]:
     """Produces until the broker gives up; what was acknowledged, in order."""
     acknowledged: list[bytes] = []
     with Wire(address) as wire:
-        wire.create_topic(topic, 2)
+        wire.create_topic(topic)
         for number in range(100):
             value = number.to_bytes(4, "big") * (BATCH_BYTES // 4)
             try:
-                answer = wire.produce(9, topic, partition, [value])
+                answer = wire.produce(9, topic, 0, [value])
             except ConnectionError:
                 break
             if answer.error_code:
@@ -37,9 +37,9 @@ def fill(address: str, topic: str, partition: int = 0) -> list[bytes]:
     return acknowledged
 
 
-def read(address: str, topic: str, partition: int) -> list[bytes]:
+def read(address: str, topic: str) -> list[bytes]:
     with Wire(address) as wire:
-        data = wire.fetch(topic, partition, 0).records
+        data = wire.fetch(topic, 0, 0).records
     return [record.value for position, _ in iter_batches(data) for record in decode_records(data, position)]
 
 
@@ -55,7 +55,7 @@ def test_a_broker_that_cannot_write_ends_and_names_the_directory(tmp_path: Path,
         assert f"[Errno 27] File too large: '{tmp_path / 'data'}'" in broker.log()
         assert "Traceback" not in broker.log()
         broker.start()
-        assert read(broker.address, "full", 0) == acknowledged
+        assert read(broker.address, "full") == acknowledged
         assert broker.stop() == 0
     finally:
         broker.kill()
@@ -78,26 +78,3 @@ def test_a_start_on_a_full_disk_names_the_directory_and_the_remedy(tmp_path: Pat
     assert line.endswith(
         f": the volume of {small}/data is full; free space on it, or name a directory on another volume (--data)"
     )
-
-
-def test_of_several_directories_the_others_go_on(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    broker = ServedBroker(Path(f"{first},{second}"))
-    broker.stderr_path = tmp_path / "stderr"
-    try:
-        broker.start()
-        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
-        acknowledged = fill(broker.address, "full", 1)
-        assert f"[Errno 27] File too large: '{second}'" in broker.log()
-        with Wire(broker.address) as wire:
-            assert wire.produce(9, "full", 0, [b"goes on"]).error_code == 0
-            assert wire.produce(9, "full", 1, [b"does not"]).error_code != 0
-        assert broker.stop() == 0
-        assert [(each / ".kafka_cleanshutdown").exists() for each in (first, second)] == [True, False]
-        broker.start()
-        assert read(broker.address, "full", 1) == acknowledged
-        assert read(broker.address, "full", 0) == [b"goes on"]
-        assert broker.stop() == 0
-        assert "Traceback" not in broker.log()
-    finally:
-        broker.kill()

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -110,54 +109,6 @@ def test_random_bytes(broker: Broker) -> None:
             assert is_closed(peer)
 
 
-def test_random_bodies_behind_proper_headers(broker: Broker) -> None:
-    rng = random.Random(2)
-    apis = [api for api in registry.API.values() if "broker" in api.listeners and api.key not in (0, 20)]
-    for _ in range(300):
-        api = rng.choice(apis)
-        version = rng.randint(*api.versions)
-        with connect(broker) as peer:
-            peer.sendall(request_frame(rng.randbytes(rng.randrange(0, 200)), api.key, version))
-            peer.shutdown(socket.SHUT_WR)
-            assert is_closed(peer)
-
-
-def test_every_request_cut_short_in_its_frame(broker: Broker) -> None:
-    for api in registry.API.values():
-        version = api.versions[1]
-        body = encode(api.request(), version)
-        for size in sorted({0, 1, len(body) // 2, len(body) - 1} & set(range(len(body)))):
-            with connect(broker) as peer:
-                peer.sendall(request_frame(body[:size], api.key, version))
-                peer.shutdown(socket.SHUT_WR)
-                assert is_closed(peer), (api.name, size)
-
-
-def test_flipped_bytes_of_valid_requests(broker: Broker) -> None:
-    rng = random.Random(3)
-    valid = [
-        (
-            3,
-            12,
-            encode(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False), 12),
-        ),
-        (1, 12, encode(fetch_request(TOPIC), 12)),
-        (0, 9, encode(produce_request(batch(b"fuzzed")), 9)),
-        (18, 3, encode(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)),
-    ]
-    for number in range(400):
-        key, version, body = rng.choice(valid)
-        mutated = bytearray(body)
-        for _ in range(rng.randrange(1, 4)):
-            mutated[rng.randrange(len(mutated))] = rng.randrange(256)
-        frame = request_frame(bytes(mutated), key, version)
-        with connect(broker) as peer:
-            for piece in [frame] if number % 8 else [frame[at : at + 1] for at in range(len(frame))]:
-                peer.sendall(piece)
-            peer.shutdown(socket.SHUT_WR)
-            assert is_closed(peer)
-
-
 @pytest.mark.parametrize("length", [-1, 0, 3, -(2**31), 2**31 - 1, 100 * MIB + 1])
 def test_frame_lengths_that_cannot_be(broker: Broker, length: int) -> None:
     with connect(broker) as peer:
@@ -226,36 +177,6 @@ def test_an_unknown_version_of_api_versions_is_told_the_range(broker: Broker, ve
         assert correlation == 7
 
 
-def test_a_request_may_come_byte_by_byte_and_many_in_one_piece(broker: Broker) -> None:
-    frame = request_frame(encode(ApiVersionsRequest(), 0), 18, 0)
-    with connect(broker) as peer:
-        for byte in frame:
-            peer.sendall(bytes([byte]))
-        reader = peer.makefile("rb")
-        (size,) = struct.unpack(">i", reader.read(4))
-        first = reader.read(size)
-        peer.sendall(frame * 500)
-        for _ in range(500):
-            (size,) = struct.unpack(">i", reader.read(4))
-            assert reader.read(size) == first
-
-
-def test_answers_that_nobody_reads_do_not_pile_up(broker: Broker) -> None:
-    """A peer that asks for more than it reads is read no further."""
-    frame = request_frame(encode(ApiVersionsRequest(), 0), 18, 0)
-    before = rss_bytes(broker)
-    with connect(broker) as peer:
-        peer.settimeout(1)
-        sent = 0
-        try:
-            while sent < 64 * MIB:
-                sent += peer.send(frame * 1000)
-        except TimeoutError:
-            pass
-        assert sent < 64 * MIB, "the broker took everything"
-        assert rss_bytes(broker) - before < 32 * MIB
-
-
 # -- record batches ----------------------------------------------------------------------------------------------------
 
 
@@ -265,32 +186,6 @@ def refusal(broker: Broker, records: bytes | bytearray | None, version: int = 9,
         if answer.error_code:
             assert answer.base_offset == -1
         return int(answer.error_code)
-
-
-def patched(records: bytearray, at: int, layout: str, value: int, *, seal: bool) -> bytearray:
-    """A batch with one header field changed, its checksum made good again or not."""
-    import crc32c
-
-    struct.pack_into(layout, records, at, value)
-    if seal:
-        struct.pack_into(">I", records, 17, crc32c.crc32c(bytes(records[21:])))
-    return records
-
-
-def test_batches_that_lie(broker: Broker) -> None:
-    corrupt, invalid = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
-    assert refusal(broker, patched(batch(b"x"), 17, ">I", 1, seal=False)) == corrupt
-    assert refusal(broker, patched(batch(b"x"), 16, ">b", 1, seal=True)) == invalid, "magic 1"
-    assert refusal(broker, patched(batch(b"x"), 16, ">b", 7, seal=True)) in (invalid, corrupt), "magic 7"
-    assert refusal(broker, patched(batch(b"x", b"y"), 57, ">i", 3, seal=True)) == invalid, "record count"
-    assert refusal(broker, patched(batch(b"x", b"y"), 57, ">i", -1, seal=True)) == invalid, "negative record count"
-    assert refusal(broker, patched(batch(b"x", b"y"), 23, ">i", 5, seal=True)) == invalid, "last offset delta"
-    assert refusal(broker, batch(b"x", control=True, producer_id=1, producer_epoch=0)) == invalid, "control batch"
-    assert refusal(broker, batch(b"x") + batch(b"y")) == invalid, "two batches"
-    assert refusal(broker, b"") == invalid
-    assert refusal(broker, None) == invalid
-    assert refusal(broker, batch(b"x")[:-1]) == invalid, "cut short"
-    assert refusal(broker, patched(batch(b"x"), 8, ">i", -5, seal=True)) in (invalid, corrupt), "negative length"
 
 
 def test_zstd_needs_version_7(broker: Broker) -> None:
@@ -323,23 +218,6 @@ def test_transactional_batches_without_a_transaction(broker: Broker) -> None:
     with Wire(broker.bootstrap_servers) as wire:
         wire.find_coordinator("nobody", 1)
     assert refusal(broker, bytearray(records), 9, transactional_id="nobody") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-
-
-def test_stale_and_gapped_sequences(broker: Broker) -> None:
-    def send(epoch: int, sequence: int) -> int:
-        return refusal(broker, batch(b"i", producer_id=9, producer_epoch=epoch, base_sequence=sequence))
-
-    with Wire(broker.bootstrap_servers) as wire:
-        before = fetch_all(wire, TOPIC).count(b"i")
-    assert send(1, 0) == 0
-    assert send(1, 1) == 0
-    assert send(1, 1) == 0, "a duplicate is answered as the original"
-    assert send(1, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(0, 2) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert send(2, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a new epoch begins at 0"
-    assert send(2, 0) == 0
-    with Wire(broker.bootstrap_servers) as wire:
-        assert fetch_all(wire, TOPIC).count(b"i") == before + 3
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b"])

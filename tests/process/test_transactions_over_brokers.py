@@ -6,15 +6,10 @@ between PREPARE and a marker, while a leader is away, under a coordinator that w
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 from collections.abc import Callable, Iterator
-from functools import partial
-from operator import eq
 
 import pytest
 
-from barnabas import client
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.messages.transactions import (
@@ -28,7 +23,6 @@ from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import GROUP, Cluster
 from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.raw_producer import (
-    PARTITIONS,
     SETTINGS,
     TV1,
     TV2,
@@ -54,44 +48,6 @@ def cluster() -> Iterator[Cluster]:
 def partition_led_by(cluster: Cluster, topic: str, fits: Callable[[int], bool]) -> int:
     indexes: Iterator[int] = (part.partition_index for part in cluster.partitions(topic) if fits(part.leader_id))
     return next(indexes)
-
-
-@pytest.mark.parametrize("version", [TV1, TV2])
-def test_partitions_and_coordinator_on_different_brokers(cluster: Cluster, version: int) -> None:
-    """Each broker writes for a coordinator elsewhere, many times; every fourth transaction is aborted."""
-    producers = [
-        Producer(cluster, named(cluster, partial(eq, node_id), f"v{version}"), version) for node_id in cluster.nodes
-    ]
-    expected: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
-    for producer in producers:
-        producer.init()
-    for number, producer in itertools.product(range(8), producers):
-        commit = number % 4 != 3
-        for partition in range(PARTITIONS):
-            value = f"{producer.name} {number}".encode()
-            assert producer.produce("safe", partition, value) is ErrorCode.NONE
-            if commit:
-                expected[partition].append(value)
-        assert producer.end(commit=commit) is ErrorCode.NONE
-    for producer in producers:
-        producer.await_state("CompleteAbort")
-    assert {partition: read_committed(cluster, "safe", partition) for partition in expected} == expected
-
-
-def test_the_next_transaction_begins_before_the_markers_of_the_last(cluster: Cluster) -> None:
-    """The bundled client goes on as soon as its commit is answered, on partitions that the coordinator has yet to reach."""
-
-    async def work() -> None:
-        async with client.Producer(bootstrap_servers=cluster.bootstrap, transactional_id="quick") as producer:
-            for number in range(60):
-                async with producer.transaction():
-                    for partition in range(PARTITIONS):
-                        await producer.send("safe", b"%d" % number, partition=partition)
-
-    asyncio.run(work())
-    for partition in range(PARTITIONS):
-        cluster.wait_until(partial(is_stable, cluster, partition), "nothing hangs", 30)
-        assert read_committed(cluster, "safe", partition) == [b"%d" % number for number in range(60)]
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
@@ -176,7 +132,7 @@ def test_a_coordinator_taken_for_dead_changes_nothing_when_it_wakes(cluster: Clu
         else:
             assert code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     cluster.wait_in_sync("safe", "__transaction_state")
-    assert producer.state() == "Ongoing"
+    producer.await_state("Ongoing")  # its coordinator may be moving back, and loads
     assert producer.end() is ErrorCode.NONE
     producer.await_state("CompleteCommit")
     assert read_committed(cluster, "safe", partition) == [b"first", b"second"]

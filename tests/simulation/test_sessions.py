@@ -177,8 +177,8 @@ def test_without_a_quorum_of_controllers_the_brokers_serve() -> None:
             for name in list(there.controllers)[:2]:
                 there.world.machine(name).kill()
             began = loop.time()
-            for number in range(1, 60):
-                await asyncio.sleep(10)
+            for number in range(1, 30):
+                await asyncio.sleep(20)
                 codes = [
                     await raw.produce(topic, partition, acks)
                     for topic in ("one", "three")
@@ -189,10 +189,10 @@ def test_without_a_quorum_of_controllers_the_brokers_serve() -> None:
                 assert set(codes) == {ErrorCode.NONE}, f"after {loop.time() - began:.0f} s: {codes}"
                 async with asyncio.timeout(5):
                     await work(number)
-                if number == 30:  # another member joins and leaves
+                if number == 15:  # another member joins and leaves
                     async with Consumer("three", **reading) as other:
                         while not other.assignment():
                             await asyncio.gather(other.getmany(timeout_ms=100), member.getmany(timeout_ms=100))
-            assert loop.time() - began > 590
+            assert loop.time() - began > 570
 
     tell(4, story, **{"process.roles": "broker"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from barnabas.testing.history.core.events import (
@@ -214,7 +215,14 @@ class _Model:
 
 
 def recorded(seed: int) -> Recorded:
-    """A correct history of forty steps."""
+    """A correct history of forty steps, for the caller to change."""
+    made = _correct(seed)
+    logs = {partition: [*batches] for partition, batches in made.logs.items()}
+    return Recorded([*made.events], logs, [*made.steps], dict(made.offsets))
+
+
+@cache
+def _correct(seed: int) -> Recorded:
     model = _Model(seed)
     model.note(GroupChanged, "reader", api="JoinGroup", group=GROUP, member="m", generation=1)
     for producer_id in (4001, 4002):

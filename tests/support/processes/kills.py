@@ -14,14 +14,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import Cluster, Node
+from tests.support.processes.cluster import Cluster
 from tests.support.processes.copying import SOURCE, TARGET, CopyRun, CopyWorker
 from tests.support.requests import request_of
 from tests.support.simulation.kill_schedule import Kill
@@ -33,7 +32,6 @@ PER_SECOND = 200
 # Longer than an outage of all brokers: after a lost session a member joins anew, and the group waits for the old member.
 SESSION_MS = 30_000
 FEED_SECONDS = 0.1
-COPIED_SINCE_MIN = 3 * PER_SECOND  # far more than was on its way when a node was stopped
 SETTLE_SECONDS = 5.0  # after the last kill; its gap ends by then, or is judged as it is
 
 
@@ -147,10 +145,6 @@ class Gaps:
         """All of them, ascending."""
         return sorted(seconds for _, _, seconds in self.found)
 
-    def longest(self, who: str) -> float:
-        """The longest one of the producer or of the copier."""
-        return max(seconds for _, each, seconds in self.found if each == who)
-
     def below(self, limit: float) -> float:
         """Which share is shorter."""
         seconds = self.seconds()
@@ -180,7 +174,7 @@ def killed_copy(cluster: Cluster, folder: Path, client: str) -> CopyRun:
 
 
 class Killing:
-    """Runs a schedule against a cluster while a copy goes on."""
+    """Runs a schedule against a cluster while a copy goes on. The producer writes until the cluster had SETTLE_SECONDS."""
 
     def __init__(self, run: CopyRun, *, seed: int, start: Callable[[int], None] | None = None) -> None:
         self.run = run
@@ -200,56 +194,29 @@ class Killing:
         Args:
             excepted: from when until when (monotonic) time does not count, asked at the end.
         """
-        with self._feeding():
-            for kill in kills:
-                time.sleep(kill.after_seconds)
-                victims = self._choose(kill.kind)
-                self._kills.append((time.monotonic(), kill.kind))
-                self.health.on_kill(victims)
-                self.cluster.kill(*victims)
-                time.sleep(kill.down_seconds)
-                for node_id in victims:
-                    self._start(node_id)
-                    self.health.on_start(node_id)
-                self._victims = victims
-        for began, ended in excepted():
-            self.health.except_for(began, ended)
-        return self._gaps()
-
-    def freeze(self, node: Node, seconds: float | None) -> Gaps:
-        """SIGSTOP of one node while the copy is under way, SIGCONT after so long; returns what that cost.
-
-        Args:
-            seconds: None: until the others have fenced it and copy on.
-        """
-        with self._feeding():
-            self.cluster.wait_until(lambda: self.run.worker.copied > PER_SECOND, "the copy is under way")
-            self._kills.append((time.monotonic(), f"node {node.node_id} frozen"))
-            self.health.on_kill([node.node_id])
-            node.pause()
-            if seconds is None:
-                at_least = self.run.worker.copied + COPIED_SINCE_MIN
-                self.cluster.wait_until(lambda: self.run.worker.copied > at_least, "the copy goes on without it")
-            else:
-                time.sleep(seconds)
-            node.resume()
-            if node.node_id in self.cluster.nodes:
-                self.health.on_start(node.node_id)
-        return self._gaps()
-
-    @contextmanager
-    def _feeding(self) -> Iterator[None]:
-        """The producer writes meanwhile, and until the cluster had SETTLE_SECONDS and is in sync."""
         feeding = threading.Thread(target=self._feed, name="pace", daemon=True)
         feeding.start()
         time.sleep(2.0)
-        yield
+        for kill in kills:
+            time.sleep(kill.after_seconds)
+            victims = self._choose(kill.kind)
+            self._kills.append((time.monotonic(), kill.kind))
+            self.health.on_kill(victims)
+            self.cluster.kill(*victims)
+            time.sleep(kill.down_seconds)
+            for node_id in victims:
+                self._start(node_id)
+                self.health.on_start(node_id)
+            self._victims = victims
         time.sleep(SETTLE_SECONDS)
         self.cluster.wait_in_sync(*TOPICS)
         time.sleep(1.0)
         self._over.set()
         feeding.join()
         self.health.end()
+        for began, ended in excepted():
+            self.health.except_for(began, ended)
+        return self._gaps()
 
     def _feed(self) -> None:
         """Lets the producer write at its pace, whatever the schedule waits for."""

@@ -96,7 +96,7 @@ headers = st.lists(st.tuples(st.text(max_size=3), st.none() | small), max_size=4
 made = st.builds(NewRecord, st.none() | small, st.none() | small, st.integers(-1, 2**42), headers)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.lists(made, min_size=1, max_size=40), min_size=1, max_size=4), st.integers(0, 60), st.integers(0, 60)
 )
@@ -150,7 +150,7 @@ def test_a_wrong_checksum_is_told() -> None:
     assert len(deliverable(log, 0, check_crcs=False).batches) == 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 400), st.integers(0, 255), st.integers(1, 60))
 def test_broken_records_raise_and_nothing_else(where: int, byte: int, claimed: int) -> None:
     log = log_of([NewRecord(b"key", b"v" * (i % 3) * 20, 5, [("h", b"x")]) for i in range(20)])

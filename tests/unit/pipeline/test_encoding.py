@@ -19,7 +19,7 @@ TEXT = st.one_of(
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=150), st.integers(0, 3), st.booleans())
 def test_the_bytes_are_those_of_the_record_codec(
     rows: list[tuple[bytes | None, bytes | None]], cut: int, keyed: bool
@@ -56,7 +56,7 @@ def test_rows_with_headers_carry_them_and_nulls_stay_nulls() -> None:
     assert bytes(batch.data) == encode(records, 5)[0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=60), st.integers(1, 50))
 def test_keys_go_where_the_producer_puts_them(keys: list[bytes], count: int) -> None:
     found = partitions_of_keys(as_binary(pa.array(keys, pa.binary())), count)

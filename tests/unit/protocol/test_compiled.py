@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[3]
 COPIED = (
     "barnabas",
     "tests/__init__.py",
+    "tests/conftest.py",
     "tests/golden",
     "tests/support",
     "tests/unit",

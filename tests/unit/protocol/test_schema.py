@@ -57,7 +57,7 @@ from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSE
 
 ALL = [*REQUESTS_AND_RESPONSES, *HEADERS, *RECORDS]
 NO_TAGS = b"\0"
-fuzz = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+fuzz = settings(max_examples=5, suppress_health_check=list(HealthCheck))
 
 
 @struct

@@ -76,11 +76,14 @@ def test_full_collections_visit_what_is_new() -> None:
     freeze_survivors()
     assert gc.callbacks.count(memory._freeze_after_collection) == 1
     visited = []
-    alive = []
-    for number in range(200_000):
-        alive.append([number])
-        if gc.get_count()[2] == memory.THRESHOLDS[2]:
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if (phase, info["generation"]) == ("start", 2):
             visited.append(len(gc.get_objects(generation=2)))
+
+    gc.callbacks.append(note)
+    alive = [[number] for number in range(200_000)]
+    gc.callbacks.remove(note)
     assert len(visited) > 5
     assert max(visited) <= 2 * prod(memory.THRESHOLDS)
     assert gc.get_freeze_count() > len(alive) - 3 * prod(memory.THRESHOLDS)

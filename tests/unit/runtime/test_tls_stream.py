@@ -129,7 +129,7 @@ READS = st.lists(st.sampled_from([1, 5, 700, 16_500, 66_000, 200_000]), min_size
 BUFFERS = st.lists(st.sampled_from([1_000, 16_384, 16_385, 65_536, 1 << 20]), min_size=1, max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(records=RECORDS, reads=READS, buffers=BUFFERS, pauses=st.booleans())
 def test_records_arrive_whole(
     contexts: Contexts, records: list[int], reads: list[int], buffers: list[int], pauses: bool
@@ -182,7 +182,7 @@ def test_reading_asks_openssl_once_for_each_record(contexts: Contexts) -> None:
     assert calls == 200
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     parts=st.lists(st.sampled_from([0, 1, 120, 16_384, 16_385, 70_000]), min_size=1, max_size=8), joined=st.booleans()
 )

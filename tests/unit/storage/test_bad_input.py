@@ -51,7 +51,7 @@ def hostile(draw: st.DrawFn) -> bytearray:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["default", "header", "compacted", "lz4", "append-time"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(hostile(), max_size=6))
 def test_refused_or_taken_but_never_broken(config: LogConfig, inputs: list[bytearray]) -> None:
     disk = MemoryDisk()
@@ -75,7 +75,7 @@ def test_refused_or_taken_but_never_broken(config: LogConfig, inputs: list[bytea
     assert again.producers.to_snapshot() == log.producers.to_snapshot()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=200))
 def test_bytes_that_are_nothing_are_refused(data: bytes) -> None:
     log = open_log(MemoryDisk())
@@ -91,7 +91,6 @@ def test_bytes_that_are_nothing_are_refused(data: bytes) -> None:
         assert log.log_end_offset == 0
 
 
-@settings(deadline=None)
 @given(hostile())
 def test_only_readable_records_get_in(batch: bytearray) -> None:
     log = open_log(MemoryDisk())

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import InvariantViolated
@@ -50,7 +50,6 @@ def test_time_entries_are_twelve_bytes_and_only_younger_ones_count() -> None:
     assert index.last == (2000, 130)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(62, 5000)), max_size=40),
     st.booleans(),

@@ -107,7 +107,7 @@ def caught_up(image: MetadataImage, name: str, isr: list[int]) -> Sequence[Metad
     return alter_partition(view(image), request).records
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @example([("create", "a", 1, 1), *((kind, broker) for kind in ("shut down", "fence", "unfence") for broker in BROKERS)])
 @given(st.lists(step, max_size=25))
 def test_random_lives(steps: list[tuple]) -> None:  # type: ignore[type-arg]  # of different shapes

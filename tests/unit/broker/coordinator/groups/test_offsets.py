@@ -342,7 +342,7 @@ def test_offsets_of_the_next_topic_of_that_name_stay() -> None:
 # -- the log
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.one_of(

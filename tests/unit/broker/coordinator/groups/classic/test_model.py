@@ -184,7 +184,5 @@ class Group(RuleBasedStateMachine):
             assert self.group is None or self.group.state is GroupState.EMPTY
 
 
-Group.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+Group.TestCase.settings = settings(max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 test_random_lives = Group.TestCase

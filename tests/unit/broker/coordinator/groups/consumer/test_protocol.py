@@ -547,6 +547,4 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 
-TestLives.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestLives.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
