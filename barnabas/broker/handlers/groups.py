@@ -72,6 +72,7 @@ STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}  # by key t
 RESOURCE_TYPES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID}  # of coordinators, by key type
 LOOKED_AT = 1_000  # keys of FindCoordinator, before the answer
 LEAVING_AT_ONCE = 1_000  # members of one LeaveGroup: 2 ms
+DELETED_AT_ONCE = 1_000  # groups of one DeleteGroups: 3 ms
 
 
 class Needs(Protocol):
@@ -403,25 +404,32 @@ def _sorted_by_shard(
         else:
             by_shard.setdefault(partition_for(group_id, count), []).append(result)
     response = DeleteGroupsResponse(results=list(results.values()))
-    return _Deletion(needs, response, list(by_shard.values())).begin if by_shard else response
+    decisions = [
+        some[first : first + DELETED_AT_ONCE]
+        for some in by_shard.values()
+        for first in range(0, len(some), DELETED_AT_ONCE)
+    ]
+    return _Deletion(needs, response, decisions).begin if decisions else response
 
 
 class _Deletion:
-    """One DeleteGroups request: a decision for all its groups of one shard, as in Kafka; the next shard follows in a later turn."""
+    """One DeleteGroups request: a decision for its groups of one shard, as in Kafka, or for some of them; the next follows in a later turn."""
 
-    def __init__(self, needs: Needs, response: DeleteGroupsResponse, shards: list[list[DeletableGroupResult]]) -> None:
+    def __init__(
+        self, needs: Needs, response: DeleteGroupsResponse, decisions: list[list[DeletableGroupResult]]
+    ) -> None:
         self._needs = needs
         self._response = response
-        self._shards = shards
+        self._decisions = decisions
         self._pending: Pending[DeleteGroupsResponse] = Pending()
 
     def begin(self) -> Pending[DeleteGroupsResponse]:
-        """Deletes the groups of the first shard."""
+        """Deletes the first groups."""
         self._delete()
         return self._pending
 
     def _delete(self) -> None:
-        results = self._shards.pop()
+        results = self._decisions.pop()
         self._needs.groups.write(
             results[0].group_id, partial(_decide_deletion, results), partial(self._deleted, results)
         )
@@ -430,7 +438,7 @@ class _Deletion:
         codes = [outcome.code] * len(results) if isinstance(outcome, BrokerError) else outcome
         for result, code in zip(results, codes, strict=True):
             result.error_code = code
-        if self._shards:
+        if self._decisions:
             self._needs.reactor.call_later(0, self._delete)
         else:
             self._pending.resolve(self._response)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from barnabas.broker.handlers import groups
 from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import (
@@ -165,6 +166,21 @@ async def test_groups_of_one_shard_are_deleted_in_one_batch_without_the_one_that
     assert [each.error_code for each in answer.results] == [0, ErrorCode.NON_EMPTY_GROUP, 0]
     assert await committed(peer) == {}
     assert batch_sizes(node)[-1] == 2 * (COUNT + 1), "the offsets and the two groups"
+
+
+async def test_many_groups_are_deleted_in_several_decisions(
+    peer: Peer, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "DELETED_AT_ONCE", 2)
+    await prepare(peer)
+    names = ["g", "nope", "h"]
+    for group in ("g", "h"):
+        assert await commit(peer, commit_request(group)) == {0}
+    answer = await peer.call(DeleteGroupsRequest(groups_names=names), 2)
+    assert [each.group_id for each in answer.results] == names
+    assert [each.error_code for each in answer.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND, 0]
+    assert await committed(peer) == {}
+    assert batch_sizes(node)[-2:] == [COUNT + 1, COUNT + 1]
 
 
 async def test_a_commit_that_no_batch_can_hold_is_refused_as_a_whole(peer: Peer, node: Node) -> None:
