@@ -217,9 +217,11 @@ class ServerConnection:
             and self._blocked < MUTED
             and (not self._slots or len(self._slots) < INFLIGHT_REQUESTS_MAX)
         )
-        reader, ordinary = self.reader, self._budget.ordinary_bytes
-        if reader.allocated_bytes > ordinary or reader.wanted_bytes > ordinary:
+        reader, budget = self.reader, self._budget
+        if reader.allocated_bytes > budget.ordinary_bytes or reader.wanted_bytes > budget.ordinary_bytes:
             reader.release()
+            self.limited = True
+        elif budget.frame_bytes:  # perhaps of frames that were held and are served now
             self.limited = True
         out = self._out
         if out:

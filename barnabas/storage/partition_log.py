@@ -32,6 +32,7 @@ from barnabas.storage.tail import Tail
 from barnabas.storage.validation import check_leader_batch, check_replicated_batches
 from barnabas.work import SLICE, Steps, finished
 
+RESERVED_BYTES_MIN: Final = 8 * 1024 * 1024  # written to a new place in 3 to 10 ms
 COST_UNIT_BYTES: Final = 1_024  # copied, checksummed and written in half a microsecond
 
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
@@ -148,6 +149,15 @@ class PartitionLog:
         return epoch, end_offset
 
     # -- appending ------------------------------------------------------------------------------------------------
+
+    def reserve(self, size_bytes: int, max_timestamp: int, now_ms: int) -> Steps[None]:
+        """Prepares the append of a large batch, so that it takes one short turn: rolls a full segment, and reserves space. Raises OSError."""
+        if size_bytes > RESERVED_BYTES_MIN:
+            self._prepared = False
+            segment = self.segments.active
+            if segment.is_full(size_bytes, self.log_end_offset, max_timestamp, now_ms, self.config):
+                segment = self._roll(self.log_end_offset, now_ms)
+            yield from segment.reserve(size_bytes)
 
     def append_as_leader(
         self,

@@ -29,6 +29,7 @@ from barnabas.work import SLICE, Steps
 _HINTS_MAX = 8  # sequential readers whose positions are kept
 _HEADERS_PER_STEP = 512  # of a search: 1 ms
 _VIEW_BYTES_MIN = 64 * 1024  # a slice this long is passed as a view rather than copied
+_ZEROS = bytes(1024 * 1024)  # written in less than a millisecond
 
 
 class LogSlice(NamedTuple):
@@ -112,6 +113,7 @@ class Segment:
         "_max_timestamp_offset",
         "_offset_index",
         "_prefix",
+        "_reserved_to",
         "_stored",
         "_suffix",
         "_time_index",
@@ -146,6 +148,7 @@ class Segment:
         self._built = False
         self._hints: dict[int, int] = {}  # offset -> position of its batch
         self._torn = False  # a failed write may have left bytes beyond `size`
+        self._reserved_to = 0  # from `size` to here the file has zeros
         self._damaged_at = ("", -1)  # kind of file and position of the last logged damage
         self._last_position = -1  # where its last batch begins, as far as this process knows
         self._stored = NOTHING_STORED
@@ -384,9 +387,10 @@ class Segment:
         return True
 
     def seal_file(self) -> None:
-        if self._torn:
+        if self._torn or self._reserved_to > self.size:
             self.file.truncate(self.size)
             self._torn = False
+        self._reserved_to = 0
 
     def close(self) -> None:
         if self._file is not None:
@@ -466,6 +470,20 @@ class Segment:
             or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_SIZE
         )
 
+    def reserve(self, size_bytes: int) -> Steps[None]:
+        """Writes zeros beyond the end, in slices, for a large batch: the file system writes over them much faster than to a new place.
+
+        Recovery takes zeros for the end of the log. `seal_file` removes them and ends this work. Raises OSError.
+        """
+        self.seal_file()
+        file, position = self.file, self.size
+        self._reserved_to = position + size_bytes
+        while position < self._reserved_to:
+            piece = memoryview(_ZEROS)[: self._reserved_to - position]
+            file.pwrite(piece, position)
+            yield SLICE
+            position = max(position + len(piece), self.size)  # batches may have been appended
+
     def append(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
         """Writes one batch with assigned offsets. After an OSError the state is unchanged."""
         position, size = self.size, len(data)
@@ -512,6 +530,7 @@ class Segment:
         self.file.truncate(position)
         self.size = position
         self._torn = False
+        self._reserved_to = 0
         self._last_position = -1
         self._stored = NOTHING_STORED
         self._hints.clear()

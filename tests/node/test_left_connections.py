@@ -16,7 +16,7 @@ import pytest
 
 from barnabas.broker.api.call import Answer, Call, Pending
 from barnabas.broker.node.node import Node
-from barnabas.broker.scheduling.slices import LARGE_REQUESTS_AT_ONCE, in_thread
+from barnabas.broker.scheduling.slices import LARGE_REQUESTS_AT_ONCE
 from barnabas.protocol.connection import REQUESTS_PER_TURN
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -25,6 +25,7 @@ from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from barnabas.protocol.schema import encode
 from barnabas.runtime.network import peer_has_left
+from barnabas.work import in_worker
 from tests.support.broker.in_memory import InMemory
 from tests.support.broker.nodes import Nodes, Peer, Scripted
 from tests.support.oracle.quota_requests import entry
@@ -270,7 +271,7 @@ async def test_large_reads_of_clients_that_have_left_are_dropped_and_writes_behi
     staying = asyncio.create_task(client.call(large_read(2_500), 12))
     await until(lambda: len(node.slices.requests.waiting) == 4)
     node.slices.requests.running = 0
-    node.slices.start(in_thread(lambda: None), lambda _: None, lambda _: None, line=node.slices.requests)
+    node.slices.start(in_worker(lambda: None), lambda _: None, lambda _: None, line=node.slices.requests)
     assert len((await staying).topics) == 2_500
     await until(lambda: len(node.server.connections) == 1)
     assert log_end(node) == 3

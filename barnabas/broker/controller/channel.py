@@ -183,6 +183,11 @@ class ControllerChannel:
 
         self.request(CreateTopicsRequest(topics=[topic]), created, access=access)
 
+    @property
+    def waiting(self) -> int:
+        """The number of requests without an answer."""
+        return len(self._requests)
+
     # --- any request ----------------------------------------------------------------------------------------------
 
     def request(

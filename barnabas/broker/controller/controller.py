@@ -246,12 +246,14 @@ class QuorumController:
         """Queues a decision; it runs with all others that arrive within controller.quorum.append.linger.ms.
 
         `done` gets the answer once its records are committed and published, or the BrokerError that `decide` raises. `between`: the
-        decision (a heartbeat) may run during a long decision if it has no records.
+        decision (a heartbeat) runs before all that wait, and during a long decision if it has no records: a session must not end because a
+        client sends many requests.
         """
         if not self.active:
             done(_not_controller(self._node_id))
             return
-        self._queue.append(_Queued(decide, done, between, self._reactor.clock.monotonic_ms()))
+        add = self._queue.appendleft if between else self._queue.append
+        add(_Queued(decide, done, between, self._reactor.clock.monotonic_ms()))
         if not self._flush_due:
             self._flush_due = True
             linger_ms = self._config.get_int("controller.quorum.append.linger.ms")

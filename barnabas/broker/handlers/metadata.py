@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 log = logger("kafka.request.logger")
 
 NO_ID: Final = bytes(16)
-CREATED_AT_ONCE: Final = 1_000  # missing topics of a request: the client's next request creates the others
+CREATED_AT_ONCE: Final = 1_000  # missing topics of all requests of a node: the client's next request creates the others
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -149,7 +149,7 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Answer:
     missing = (
         each.name for each in asked if each.topic_id == NO_ID and each.name is not None and each.name not in topics
     )
-    for name in islice(missing, CREATED_AT_ONCE) if creates else ():
+    for name in islice(missing, max(CREATED_AT_ONCE - needs.controller.waiting, 0)) if creates else ():
         if seen.may_create(name) and _is_topic_name(name):
             open_names[name] = None
     if not open_names:

@@ -23,7 +23,7 @@ from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, PartitionBatch
 from barnabas.broker.handlers.produce_transactions import guarded, verification_error
 from barnabas.broker.replica.core.machine import Replica
-from barnabas.broker.scheduling.slices import FREE_COST, in_thread
+from barnabas.broker.scheduling.slices import FREE_COST
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.loggers import logger
@@ -420,7 +420,7 @@ class _Produce:
             self._go_on()
 
         slices = self.needs.slices
-        work = in_thread(inspection.run)
+        work = replica.inspect(inspection)
         pending.on_closed = slices.start(work, lambda _: self._go_on(), failed, line=slices.inspections).cancel
         return pending
 

@@ -47,11 +47,6 @@ class WorkResult(Generic[T]):
         self.units = units
 
 
-def in_thread(call: Callable[[], None]) -> Steps[None]:
-    """Work that is C code alone."""
-    yield call
-
-
 def advance(work: Steps[T]) -> WorkResult[T] | Steps[T]:
     """Runs one slice; returns the result or the rest of the work. Raises what the work raises."""
     ended = _run_slice(work)

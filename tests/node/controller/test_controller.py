@@ -458,6 +458,27 @@ async def test_a_heartbeat_does_not_wait_for_a_long_decision(node: Node) -> None
     assert story == ["heartbeat", "long", "behind"]
 
 
+async def test_a_heartbeat_does_not_wait_for_many_requests(node: Node) -> None:
+    """Ten clients that ask for a thousand missing topics each kept a broker's heartbeats waiting until its session ended."""
+    controller = node.quorum_controller
+    assert controller is not None
+    decided: list[str] = []
+
+    def deciding(name: str) -> Callable[[ClusterView], MetadataDecision[str]]:
+        def decide(_view: ClusterView) -> MetadataDecision[str]:
+            decided.append(name)
+            return MetadataDecision(name)
+
+        return decide
+
+    requests = [f"request {number}" for number in range(100)]
+    for name in requests:
+        controller.submit(deciding(name))
+    controller.submit(deciding("heartbeat"), between=True)
+    await until(lambda: len(decided) == 101)
+    assert decided == ["heartbeat", *requests]
+
+
 async def test_a_lost_leadership_answers_a_long_decision(node: Node) -> None:
     controller = node.quorum_controller
     assert controller is not None

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.controller.core.decision import MetadataDecision
 from barnabas.broker.handlers.metadata import CREATED_AT_ONCE
 from barnabas.broker.image.image import MetadataDelta, PartitionImage, TopicImage
@@ -119,6 +120,19 @@ async def test_many_missing_topics_are_created_by_repeated_requests(nodes: Nodes
     found = (await peer.call(MetadataRequest(topics=asked), 8)).topics
     assert [topic.error_code for topic in found].count(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == 20
     assert not any(topic.error_code for topic in (await peer.call(MetadataRequest(topics=asked), 8)).topics)
+
+
+async def test_clients_together_create_no_more_topics_at_once(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each creation is a request to the controller."""
+    peer = await nodes.peer(await nodes.start())
+    monkeypatch.setattr(ControllerChannel, "waiting", CREATED_AT_ONCE - 3)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=f"new-{number}") for number in range(5)])
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [topic.error_code for topic in (await peer.call(asked, 8)).topics] == [0, 0, 0, missing, missing]
+    monkeypatch.setattr(ControllerChannel, "waiting", CREATED_AT_ONCE + 1)
+    assert [topic.error_code for topic in (await peer.call(asked, 8)).topics] == [0, 0, 0, missing, missing]
+    monkeypatch.undo()
+    assert [topic.error_code for topic in (await peer.call(asked, 8)).topics] == [0] * 5
 
 
 async def test_creation_can_be_off(nodes: Nodes) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from barnabas.broker.front import connection
 from barnabas.broker.node.node import Node
+from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.scheduling.slices import COSTS_PER_UNIT, TURN_UNITS_MAX
 from barnabas.errors import ErrorCode
 from barnabas.limits import RECORD_ERRORS_MAX
@@ -22,7 +23,8 @@ from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData
 from barnabas.protocol.records import decode_records
 from barnabas.runtime.offload import in_own_thread
-from barnabas.storage import inspection
+from barnabas.storage import inspection, partition_log
+from barnabas.storage.inspection import Inspection
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.broker.produces import produce, request
 
@@ -198,3 +200,21 @@ async def test_a_long_batch_that_lies_is_refused_and_acks_0_closes(peer: Peer, n
     other.send(request(bytes(cut), acks=0), 9)
     assert await other.is_closed()
     assert (await peer.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
+async def test_space_is_reserved_for_a_large_batch(peer: Peer, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its append writes over zeros, after slices of the loop that reserved their space."""
+    monkeypatch.setattr(partition_log, "RESERVED_BYTES_MIN", 3_000_000)
+    await peer.create("t", max_message_bytes="10000000")
+    disk, sizes = node.replicas.leader("t", 0).log._disk, []
+    append = Replica.append
+
+    def noting(self: Replica, *given: Any, **more: Any) -> Any:
+        if isinstance(given[0], Inspection):
+            sizes.append(disk.size("t-0/00000000000000000000.log"))
+        return append(self, *given, **more)
+
+    monkeypatch.setattr(Replica, "append", noting)
+    large = batch(bytes(4_000_000))
+    assert (await produce(peer, 9, request(large))).error_code == 0
+    assert sizes == [len(large)]

@@ -16,7 +16,7 @@ from typing import Any, Final
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from tests.support.oracle.wire import Wire
-from tests.support.processes.huge.request import named, numbered
+from tests.support.processes.huge.request import named, names, numbered
 from tests.support.processes.measured_producer import MeasuredProducer
 from tests.support.processes.ports import free_ports
 from tests.support.processes.request_attacks import join_and_leave, leave_reads, without_partitions
@@ -156,9 +156,11 @@ def _recompressed(batch: bytearray, partitions: int) -> Callable[[Target], None]
 
 
 def _half_frames(target: Target, connections: int, size_bytes: int, api_key: int, version: int) -> None:
-    """Each connection sends all but the end of a frame."""
+    """Each connection sends all but the end of a frame. Then the large request of another client is answered."""
     head = struct.pack(">ihhih", size_bytes, api_key, version, 1, -1) + bytes(1)
     _send_together(target.address, connections, b"", head, size_bytes - 1_000)
+    with Wire(target.address, timeout_s=ANSWER_SECONDS_MAX) as wire:
+        wire.call(request_of("Metadata", topics=named(names(10_000)), allow_auto_topic_creation=False), 12)
 
 
 def _strangers(target: Target, first: bytes) -> None:

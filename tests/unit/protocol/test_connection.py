@@ -147,6 +147,23 @@ def test_a_large_request_counts_as_held_until_it_is_answered() -> None:
     assert core.reserved_bytes == 0
 
 
+def test_room_for_held_requests_ends_when_they_are_served() -> None:
+    """Room that is never given back would keep all frames above the budget waiting, and all large frames behind them."""
+    budget = MemoryBudget(MEBIBYTE, MEBIBYTE)
+    core = connection(budget)
+    core.reader.feed(bytes([0, 0, 0, 100, 0, 0]))
+    core.reader.feed(bytes(98))
+    core.hold(memoryview(bytes(budget.ordinary_bytes)))
+    core.end_turn()
+    core.may_read()
+    assert budget.frame_bytes > budget.ordinary_bytes
+    assert core.next_held() is not None
+    core.end_turn()
+    assert core.limited
+    assert core.may_read()
+    assert budget.frame_bytes == 0
+
+
 def test_reading_pauses_while_too_many_requests_wait() -> None:
     core = connection()
     slots = [slot_of(core) for _ in range(INFLIGHT_REQUESTS_MAX)]

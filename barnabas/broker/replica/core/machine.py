@@ -21,6 +21,7 @@ from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import AppendInfo, AppendOrigin
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.segment import LogSlice
+from barnabas.work import Steps
 
 log = logger("kafka.cluster.Partition")
 
@@ -223,6 +224,17 @@ class Replica:
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
         )
         return None if verification is None else VerificationGuard(verification, self.leader_epoch)
+
+    def inspect(self, inspection: Inspection) -> Steps[None]:
+        """Inspects a batch before its append, in a thread, and reserves space for a large one."""
+        yield inspection.run
+        if inspection.error is None:
+            size = len(inspection.packed or inspection.batch)
+            try:
+                self.check_leads()
+                yield from self.log.reserve(size, inspection.max_timestamp, self.clock.now_ms())
+            except (BrokerError, OSError):
+                pass  # the append raises it again
 
     def append(
         self,
