@@ -146,6 +146,20 @@ def test_pieces_of_many_records(size: int) -> None:
         assert 200 <= cost < 400
 
 
+@pytest.mark.parametrize("step_ms", [0, 1])
+def test_long_records_are_checked_in_a_view_as_in_a_copy(step_ms: int) -> None:
+    count = 40
+    data = bytearray(encode([NewRecord(b"k", bytes(3_000), NOW + step_ms * number) for number in range(count)], NOW)[0])
+    size = len(data) // count
+    for number in (0, 20, 39):
+        for place in (*range(number * size, number * size + 10), (number + 1) * size - 1):
+            for change in (0, 1, 2, 128):
+                data[place] ^= change
+                whole = outcome(count, lambda: walk(bytes(data), 0, 0, count, 10**9))
+                assert outcome(count, lambda: walk_view(memoryview(data), 0, 0, count, 10**9)) == whole
+                data[place] ^= change
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     st.builds(NewRecord, texts, texts | st.binary(min_size=8_180, max_size=8_200), st.just(NOW), headers.map(tuple)),
