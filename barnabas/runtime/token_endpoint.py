@@ -8,6 +8,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -57,14 +58,9 @@ class TokenCall:
         """Sends the request and reads the response. Raises OSError, HTTPException."""
         import http.client  # 1.6 MB, and every node imports this module
 
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "https":
-            tls = self._tls()
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=self._connect_timeout_s, context=tls
-            )
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=self._connect_timeout_s)
+        https = self._parts.scheme == "https"
+        made = partial(http.client.HTTPSConnection, context=self._tls()) if https else http.client.HTTPConnection
+        connection = made(self._parts.hostname or "", self._parts.port, timeout=self._connect_timeout_s)
         self._connection = connection
         try:
             connection.connect()

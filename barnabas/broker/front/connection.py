@@ -141,8 +141,6 @@ class Connection(asyncio.BufferedProtocol):
         core = self.core
         (self.server.reactor.soon if core.closed or core.ended else self._on_close.append)(callback)
 
-    # -- what the other part does
-
     # -- throttling
 
     def mute(self, throttle_ms: int) -> None:
