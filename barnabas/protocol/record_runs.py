@@ -43,8 +43,8 @@ def equal_run(data: bytes, position: int, number: int, stop: int) -> tuple[int, 
     if rows < _ROWS_MIN:
         return number, position, 0, 0, 0
     for byte in (*range(start, body), *range(key_length_at, key), *range(value_length_at, value), end - 1):
-        column = data[byte : start + rows * size : size]
-        first = data[byte : byte + 1]
+        column = bytes(data[byte : start + rows * size : size])
+        first = bytes(data[byte : byte + 1])
         if column != first * rows:
             rows -= len(column.lstrip(first))  # the run ends before the first record that differs
             if rows < _ROWS_MIN:
@@ -59,11 +59,11 @@ def equal_run(data: bytes, position: int, number: int, stop: int) -> tuple[int, 
     if len(expected) != key_length_at - offsets:
         return number, position, 0, 0, 0
     for byte, deltas in enumerate(expected, start=offsets):
-        column = data[byte : start + rows * size : size]
+        column = bytes(data[byte : start + rows * size : size])
         while column != deltas[:rows]:  # the loop will raise the error
             rows //= 2
             column = column[:rows]
-    columns = [data[byte : start + rows * size : size] for byte in range(times, offsets)]
+    columns = [bytes(data[byte : start + rows * size : size]) for byte in range(times, offsets)]
     extent = _extent(columns) if rows >= _ROWS_MIN else None
     if extent is None:
         rows = _same_width(columns)

@@ -4,7 +4,7 @@ In Python `record_runs` checks runs of equal records. Malformed input raises onl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.limits import RECORD_HEADERS_MAX
@@ -23,6 +23,7 @@ _LOOP: Final = 32 if _COMPILED else 1  # records in the loop that cost 1
 _RUN_MIN: Final = 2**62 if _COMPILED else 32  # records; for fewer, comparing columns costs more than the loop
 _PAUSE_MAX: Final = 1_024  # records that the loop checks before columns are compared again
 _PIECE_BYTES: Final = 128 * 1024 if _COMPILED else 2**62  # of a batch, copied at once; long pieces make runs faster
+_COPIED_BYTES_MAX: Final = 2**62 if _COMPILED else 2_048  # of a record on average
 _RUN_COST: Final = 24  # of one comparison of columns
 _CHEAP: Final = 16  # records of a run that cost as much as one in the loop
 _HEADERS_MAX: Final = 4_096 * _LOOP  # in one call of the loop, or those of one record: each costs as much as a record
@@ -69,7 +70,10 @@ def walk_view(
     """As `walk`, for a view. Copies `piece_bytes` (≥ 20) at a time: larger copies evict the CPU's cache."""
     size = len(records)
     if size - position <= piece_bytes:
-        number, end, lowest, highest, without_key, cost = walk(bytes(records[position:]), 0, first, stop, cost_max)
+        rest = records[position:]
+        # Python reads the same from a view, which costs less than a copy if the records are long.
+        data = cast(bytes, rest) if len(rest) > (stop - first) * _COPIED_BYTES_MAX else bytes(rest)
+        number, end, lowest, highest, without_key, cost = walk(data, 0, first, stop, cost_max)
         return number, position + end, lowest, highest, without_key, cost
     without_key = cost = 0
     lowest, highest = 2**64, -(2**64)

@@ -5,15 +5,18 @@ A redirection would carry the client's secret to another place: it is not follow
 from __future__ import annotations
 
 import contextlib
-import http.client
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from barnabas.protocol.oauth import ANSWER_BYTES_MAX
 from barnabas.protocol.oauth_settings import OAuthInvalid
+
+if TYPE_CHECKING:
+    import http.client
 
 _READ_BYTES: Final = 65_536  # at once
 
@@ -53,7 +56,12 @@ class TokenCall:
 
     def run(self) -> None:
         """Sends the request and reads the response. Raises OSError, HTTPException."""
-        connection = self._connection = self._made()
+        import http.client  # 1.6 MB, and every node imports this module
+
+        https = self._parts.scheme == "https"
+        made = partial(http.client.HTTPSConnection, context=self._tls()) if https else http.client.HTTPConnection
+        connection = made(self._parts.hostname or "", self._parts.port, timeout=self._connect_timeout_s)
+        self._connection = connection
         try:
             connection.connect()
             if connection.sock is not None:
@@ -70,12 +78,6 @@ class TokenCall:
             self.status, self.answer = response.status, bytes(data[: ANSWER_BYTES_MAX + 1])
         finally:
             connection.close()
-
-    def _made(self) -> http.client.HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=self._connect_timeout_s, context=self._tls())
-        return http.client.HTTPConnection(host, port, timeout=self._connect_timeout_s)
 
     def abort(self) -> None:
         """Ends an overdue request, from another thread."""

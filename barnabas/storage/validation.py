@@ -65,8 +65,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
 
     Returns:
         The batch, writable and of exact size (the same buffer if possible), its attributes, last offset delta, max
-        timestamp,
-        producer id, epoch and base sequence, and the cost of the check of its records in this call.
+        timestamp, producer id, epoch and base sequence, and the cost of the check of its records in this call.
 
     Raises:
         BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
@@ -134,7 +133,9 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
     outside = False  # a timestamp of the header is not within the bounds of the topic
     if appends_time:
         if attributes & ATTRIBUTE_LOG_APPEND_TIME:
-            raise _invalid_timestamp([(0, "a client may not set the timestamp type LogAppendTime")])
+            message = "One or more records have been rejected due to invalid timestamp"
+            faults = [(0, "a client may not set the timestamp type LogAppendTime")]
+            raise RecordValidationError(ErrorCode.INVALID_TIMESTAMP, message, faults)
     elif max_timestamp != NO_TIMESTAMP:
         outside = max_timestamp > now_ms + config.message_timestamp_after_max_ms or (
             base_timestamp < now_ms - config.message_timestamp_before_max_ms and base_timestamp != NO_TIMESTAMP
@@ -166,9 +167,10 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
             max_timestamp = inspection.max_timestamp
             pack_max_timestamp(batch, MAX_TIMESTAMP_OFFSET, max_timestamp)
             _write_checksum(batch)
-    if attributes & ATTRIBUTE_LOG_APPEND_TIME:
+    if attributes & ATTRIBUTE_LOG_APPEND_TIME:  # Kafka accepts it for a topic of CreateTime, and sets that topic's type
         attributes &= ~ATTRIBUTE_LOG_APPEND_TIME
-        _clear_log_append_time(batch, attributes)
+        pack_attributes(batch, ATTRIBUTES_OFFSET, attributes)
+        _write_checksum(batch)
     if appends_time:
         stamp_log_append_time(batch, 0, read_header(batch), now_ms)
         attributes |= ATTRIBUTE_LOG_APPEND_TIME
@@ -209,9 +211,7 @@ def check_replicated_batches(data: memoryview, next_offset: int) -> list[StoredB
 
 
 def _writable(data: Buffer, size: int) -> bytearray | memoryview:
-    if isinstance(data, bytearray):
-        return data if len(data) == size else data[:size]
-    if isinstance(data, memoryview) and not data.readonly:
+    if isinstance(data, bytearray) or (isinstance(data, memoryview) and not data.readonly):
         return data if len(data) == size else data[:size]
     return bytearray(data if len(data) == size else memoryview(data)[:size])
 
@@ -251,20 +251,9 @@ def _whole_batch_size(data: Buffer, position: int) -> int | None:
     return size if size <= left else None
 
 
-def _clear_log_append_time(batch: bytearray | memoryview, attributes: int) -> None:
-    """Kafka accepts a LogAppendTime batch for a topic of CreateTime, and sets that topic's timestamp type."""
-    pack_attributes(batch, ATTRIBUTES_OFFSET, attributes)
-    _write_checksum(batch)
-
-
 def _write_checksum(batch: bytearray | memoryview) -> None:
     with memoryview(batch) as whole, whole[CRC_COVERS_FROM:] as covered:
         pack_crc(batch, CRC_OFFSET, crc32c(covered))
-
-
-def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidationError:
-    message = "One or more records have been rejected due to invalid timestamp"
-    return RecordValidationError(ErrorCode.INVALID_TIMESTAMP, message, record_errors)
 
 
 def _walk_plain(

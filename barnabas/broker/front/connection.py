@@ -57,7 +57,7 @@ log = logger("kafka.network.SocketServer")
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
 RECEIVED_BYTES_PER_UNIT: Final = 8_192  # of a frame that is not complete
-READ_BYTES: Final = 64 * 1024  # of a usual read of a large frame
+READ_BYTES: Final = 256 * 1024  # of a usual read of a large frame
 ARRIVALS_MASK: Final = ARRIVALS_COUNTED - 1
 UNSENT_MS: Final = 10_000  # for a client to read the last answers after this node has closed its connection
 
@@ -140,8 +140,6 @@ class Connection(asyncio.BufferedProtocol):
         """
         core = self.core
         (self.server.reactor.soon if core.closed or core.ended else self._on_close.append)(callback)
-
-    # -- what the other part does
 
     # -- throttling
 

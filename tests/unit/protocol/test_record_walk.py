@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -136,12 +137,14 @@ def test_pieces_of_many_records(size: int) -> None:
     """Also of records that are longer than a piece; the cost stays limited."""
     count = 600_000 // (size + 10)
     data = encode([NewRecord(None, bytes(size), NOW + number // 5) for number in range(count)], NOW)[0]
-    view = memoryview(data)
-    assert walk_view(view, 0, 0, count, 10**9)[:5] == walk(data, 0, 0, count, 10**9)[:5]
-    for piece_bytes in (4_096, 65_536):
-        assert walk_view(view, 0, 0, count, 10**9, piece_bytes)[:5] == walk(data, 0, 0, count, 10**9)[:5]
+    for piece_bytes in (4_096, 65_536, 131_072, 2**62):
+        assert walk_view(memoryview(data), 0, 0, count, 10**9, piece_bytes)[:5] == walk(data, 0, 0, count, 10**9)[:5]
+    for place in range(12):
+        wrong = data[:place] + b"\x82" + data[place + 1 :]
+        whole = outcome(count, partial(walk, wrong, 0, 0, count, 10**9))
+        assert outcome(count, partial(walk_view, memoryview(wrong), 0, 0, count, 10**9)) == whole
     if size == 1:
-        reached, *_, cost = walk_view(view, 0, 0, count, 200, 65_536)
+        reached, *_, cost = walk_view(memoryview(data), 0, 0, count, 200, 65_536)
         assert 0 < reached < count
         assert 200 <= cost < 400
 
