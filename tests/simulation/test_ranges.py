@@ -81,7 +81,7 @@ async def read_together(ports: Ports, fetch_bytes: int) -> list[list[int]]:
         bootstrap_servers=BOOTSTRAP, clock=ports.clock, rng=ports.rng, network=ports.network
     ) as producer:
         for number in range(2 * RECORDS):
-            await producer.send_and_wait("t", b"%d" % number, partition=number % 2)
+            await producer.send_and_wait("t", bytes(200 * (number % 2)), partition=number % 2)
     cluster = NetworkClient(
         ConnectionConfig(bootstrap_servers=BOOTSTRAP, retry_backoff_ms=5_000),
         ClientPorts(ports.clock, ports.rng, ports.network),

@@ -29,7 +29,8 @@ from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from barnabas.protocol.records import BatchHeader, iter_batches
 
 OFFSET_MAX = 2**63 - 1
-_REQUEST_BYTES = 4096  # of a request for a small range, and for each of its records, unless larger ones have come
+# What a small range asks for: a batch of producers' default size, and for each record this, unless larger ones have come.
+_REQUEST_BYTES = 20 * 1024
 _RECORD_BYTES = 1024
 
 
@@ -193,7 +194,7 @@ class RangeReader:
             if moved_to == self.position and not records:
                 stable = data.last_stable_offset if self._read_committed else data.high_watermark
                 if was_shared and stable > self.position:
-                    continue  # the records of other readers have filled the response
+                    continue  # brokers return a batch above the limit of its partition only to the first one
                 await deadline.pause(
                     error_for(
                         ErrorCode.OFFSET_NOT_AVAILABLE,
@@ -324,7 +325,7 @@ class RangeReader:
         request = FetchRequest(
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
-            max_bytes=min(self._fetch_bytes, sum(each.partition_max_bytes for _, each in partitions)),
+            max_bytes=sum(each.partition_max_bytes for _, each in partitions),
             isolation_level=1 if self._read_committed else 0,
             session_id=0,
             session_epoch=-1,
