@@ -1,21 +1,24 @@
 """The pipeline's source and sink beside Spark's own Kafka connector: rows a second, one Spark session, one broker.
 
-usage: pipeline.py [--rows 1000000,3000000] [--rounds 5] [--master local[2]] [--cases source,sink]
+usage: pipeline.py [--rows 1000000,3000000] [--rounds 5] [--master local[2]] [--cases source,sink,batches]
 
 Records of 100 bytes with a key, 4 partitions. The source is read with all columns into Spark's sink `noop`; the sink writes generated
 rows: Spark's connector at least once (it knows nothing else), ours exactly once, by two-phase commit, and at least once too.
 The ways take turns within a round, the order alternates, and a first round that warms everything up is not counted. Figures are
-medians, ratios medians of the ratios within a round. Needs the extra `pipeline`, and Maven for the connector's jars.
+medians, ratios medians of the ratios within a round. The case `batches` gives CPU seconds (JVM and Python, without the broker) of a
+micro-batch of 100 rows or two a partition, from topics of 1, 10 and 100 partitions into `noop`, beside a Python source that only
+returns rows, in one task and in one a partition: the least that PySpark allows. Needs the extra `pipeline`, and Maven for the connector's jars.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -24,14 +27,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from barnabas.pipeline import session
 from barnabas.pipeline.java import java_home
+from tests.support.pipeline import topics
 from tests.support.pipeline.connector import connector_jars
 from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
 
 PARTITIONS = 4
 VALUE_BYTES = 100
+PARTITION_COUNTS = (1, 10, 100)
+BATCHES_BEFORE, BATCHES = 3, 15  # before measuring; measured
 OFFICIAL = "Spark's connector"
 Way = Callable[[], None]
 
@@ -113,6 +120,110 @@ def report(case: str, rows: int, found: list[dict[str, float]]) -> None:
         print(f"| {case}, {rows:,} rows: {name} | {cells[0]} | {cells[1]} | {ratio:.2f} |", flush=True)
 
 
+def cpu_ticks(without: int) -> dict[int, int]:
+    """CPU time of each process below this one, except `without` and its own time."""
+    parents, ticks = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it has ended
+        parents[int(folder.name)] = int(fields[1])
+        ticks[int(folder.name)] = int(fields[11]) + int(fields[12])
+    ours = [os.getpid()]
+    for each in ours:
+        ours += [pid for pid, parent in parents.items() if parent == each and pid != without]
+    return {pid: ticks[pid] for pid in ours[1:]}
+
+
+def batch_cost(spark: SparkSession, name: str, options: dict[str, str], checkpoint: str, broker: int) -> float:
+    """CPU seconds of a micro-batch."""
+    frame = spark.readStream.format(name).options(**options).load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+
+    def batch(number: int) -> int:
+        while (progress := query.lastProgress) is None or progress["batchId"] < number:
+            if (error := query.exception()) is not None:
+                raise error
+            time.sleep(0.05)
+        return int(progress["batchId"])
+
+    first = batch(BATCHES_BEFORE)
+    before = cpu_ticks(broker)
+    last = batch(first + BATCHES)
+    after = cpu_ticks(broker)
+    query.stop()
+    spent = sum(each - before.get(pid, 0) for pid, each in after.items())
+    return spent / os.sysconf("SC_CLK_TCK") / (last - first)
+
+
+def batches(spark: SparkSession, broker: ServedBroker, scratch: str, rounds: int) -> None:
+    """Rows of the case `batches`."""
+    spark.dataSource.register(trivial_source())
+    print(
+        "| CPU s a micro-batch: median (lowest–highest) | Spark's connector | barnabas | trivial, 1 task | trivial, a task a partition |"
+    )
+    print("|---|---|---|---|---|", flush=True)
+    for partitions in PARTITION_COUNTS:
+        topic = topics.new_topic(broker.address, partitions)
+        for partition in range(partitions):
+            topics.send(
+                broker.address, topic, [b"x" * VALUE_BYTES] * max(200, 20_000 // partitions), partition=partition
+            )
+        read = {"kafka.bootstrap.servers": broker.address, "subscribe": topic, "startingOffsets": "earliest"}
+        read["maxOffsetsPerTrigger"] = str(max(100, 2 * partitions))
+        ways = {
+            OFFICIAL: ("kafka", read),
+            "barnabas": ("barnabas", read),
+            "one": ("trivial", {"tasks": "1"}),
+            "each": ("trivial", {"tasks": str(partitions)}),
+        }
+        found: dict[str, list[float]] = {name: [] for name in ways}
+        for number in range(rounds + 1):
+            for name in list(ways) if number % 2 == 0 else list(ways)[::-1]:
+                checkpoint = f"{scratch}/{topic}-{name}-{number}"
+                cost = batch_cost(spark, *ways[name], checkpoint, broker.process.pid if broker.process else 0)
+                if number:
+                    found[name].append(cost)
+        cells = [f"{median(costs):.2f} ({min(costs):.2f}–{max(costs):.2f})" for costs in found.values()]
+        print(f"| {partitions} partitions | {' | '.join(cells)} |", flush=True)
+
+
+def trivial_source() -> type[DataSource]:
+    """A source that returns ten rows a task; defined here, because Spark sends local classes to its workers."""
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class Reader(DataSourceStreamReader):
+        def __init__(self, tasks: int) -> None:
+            self.tasks = tasks
+
+        def initialOffset(self) -> dict[str, int]:
+            return {"batch": 0}
+
+        def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+            return {"batch": start["batch"] + 1}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(task) for task in range(self.tasks)]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"number": pa.array(range(10), pa.int64())})
+
+    class Trivial(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "trivial"
+
+        def schema(self) -> str:
+            return "number long"
+
+        def streamReader(self, schema: object) -> DataSourceStreamReader:
+            return Reader(int(self.options["tasks"]))
+
+    return Trivial
+
+
 def main(rows: list[int], rounds: int, master: str, cases: list[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         spark = session(
@@ -121,7 +232,14 @@ def main(rows: list[int], rounds: int, master: str, cases: list[str]) -> None:
             jars=connector_jars(Path(scratch), java_home() / "bin" / "java"),
             spark__sql__warehouse__dir=f"{scratch}/warehouse",
         )
-        print("| rows/s: median (lowest–highest) | Spark's connector | barnabas | ratio |\n|---|---|---|---|")
+        if "batches" in cases:
+            broker = ServedBroker(Path(scratch) / "batches").start()
+            try:
+                batches(spark, broker, scratch, rounds)
+            finally:
+                broker.stop()
+        if cases != ["batches"]:
+            print("| rows/s: median (lowest–highest) | Spark's connector | barnabas | ratio |\n|---|---|---|---|")
         for count in rows:
             for case, ways in (("source", source_ways), ("sink", sink_ways)):
                 if case in cases:

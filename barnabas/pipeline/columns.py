@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from barnabas.client.consumer.ranges import Chunk, PlacedBatch
+from barnabas.client.consumer.ranges import Chunk
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import ATTRIBUTE_LOG_APPEND_TIME, NO_TIMESTAMP
 from barnabas.protocol.record_codec import record_starts
+from barnabas.protocol.records import BatchHeader
 
 IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
@@ -38,42 +39,77 @@ def arrow_schema(columns: Sequence[str]) -> Any:
     return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])
 
 
-def decode(chunk: Chunk, start: int, end: int, topic: str, partition: int, columns: Sequence[str]) -> Any:
-    """An Arrow record batch of the offsets [start, end); None without records. Raises RemoteProtocolError."""
+class Piece(NamedTuple):
+    """A chunk of one partition, of which the offsets [start, end) are wanted."""
+
+    chunk: Chunk
+    start: int
+    end: int
+    topic: str
+    partition: int
+
+
+def decode(pieces: Sequence[Piece], columns: Sequence[str]) -> Any:
+    """An Arrow record batch of the pieces, in order; None without records. Raises RemoteProtocolError."""
     try:
-        return _Decoder(chunk, start, end).table(topic, partition, columns)
+        return _Decoder(pieces).table(columns)
     except IndexError as error:
         raise RemoteProtocolError("the last record of a batch is cut off") from error
 
 
-class _Decoder:
-    """Fields of one chunk: arrays with one element per record."""
+class _Part(NamedTuple):
+    """A batch that is decoded, at [start, end) of the decoder's data."""
 
-    def __init__(self, chunk: Chunk, start: int, end: int) -> None:
-        self.data = chunk.data
-        self.bytes: ByteArray = np.frombuffer(chunk.data, np.uint8)
-        batches = chunk.batches
-        counts = np.array([batch.header.record_count for batch in batches], np.int64)
-        starts = self._starts(batches)
-        ends = np.append(starts[1:], 0)  # a record ends at the next record or at the end of its batch
-        if len(counts):
-            ends[np.cumsum(counts) - 1] = [batch.end for batch in batches]
+    header: BatchHeader
+    start: int
+    end: int
+    wanted: int  # number of its first records; the others lie beyond the wanted offsets
+    owner: int  # number of its piece
+
+
+def _parts(pieces: Sequence[Piece]) -> list[_Part]:
+    found = []
+    place = 0
+    for owner, piece in enumerate(pieces):
+        for header, start, end in piece.chunk.batches:
+            if header.base_offset < piece.end and header.next_offset > piece.start:
+                count = min(header.record_count, piece.end - header.base_offset)  # offsets increase within a batch
+                found.append(_Part(header, start + place, end + place, count, owner))
+        place += len(piece.chunk.data)
+    return found
+
+
+def _is_whole(part: _Part, piece: Piece) -> bool:
+    return piece.start <= part.header.base_offset and part.header.next_offset <= piece.end
+
+
+class _Decoder:
+    """Fields of the pieces: arrays with one element per record."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+        self.data = pieces[0].chunk.data if len(pieces) == 1 else b"".join(piece.chunk.data for piece in pieces)
+        self.bytes: ByteArray = np.frombuffer(self.data, np.uint8)
+        parts = _parts(pieces)
+        counts = np.array([part.wanted for part in parts], np.int64)
+        starts, ends = self._bounds(parts)
         _, at = self._varints(starts)
         timestamp_deltas, at = self._varints(at + 1)  # skips the attributes of the record: none are defined
         offset_deltas, at = self._varints(at)
-        self.offsets: IntArray = np.repeat([batch.header.base_offset for batch in batches], counts) + offset_deltas
-        base = np.repeat([batch.header.base_timestamp for batch in batches], counts)
+        self.offsets: IntArray = np.repeat([part.header.base_offset for part in parts], counts) + offset_deltas
+        base = np.repeat([part.header.base_timestamp for part in parts], counts)
         self.timestamps: IntArray = base + timestamp_deltas
         self.timestamp_types = np.zeros(len(starts), np.int32)
+        self.owners = np.repeat(np.array([part.owner for part in parts], np.int64), counts)
         first = 0
-        for batch in batches:
-            header = batch.header
+        for part in parts:
+            header = part.header
             if header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
-                self.timestamps[first : first + header.record_count] = header.max_timestamp
-                self.timestamp_types[first : first + header.record_count] = 1
+                self.timestamps[first : first + part.wanted] = header.max_timestamp
+                self.timestamp_types[first : first + part.wanted] = 1
             elif header.max_timestamp == NO_TIMESTAMP and header.base_timestamp == NO_TIMESTAMP:
-                self.timestamp_types[first : first + header.record_count] = _NO_TIMESTAMP_TYPE
-            first += header.record_count
+                self.timestamp_types[first : first + part.wanted] = _NO_TIMESTAMP_TYPE
+            first += part.wanted
         self.key_lengths, self.key_starts = self._varints(at)
         at = self.key_starts + np.maximum(self.key_lengths, 0)
         self._check(at, ends)
@@ -81,9 +117,10 @@ class _Decoder:
         self.headers_at: IntArray = self.value_starts + np.maximum(self.value_lengths, 0)
         self._check(self.headers_at + 1, ends)
         self.ends = ends
-        self._cut(start, end)
+        if any(not _is_whole(part, pieces[part.owner]) for part in parts):
+            self._cut()
 
-    def table(self, topic: str, partition: int, columns: Sequence[str]) -> Any:
+    def table(self, columns: Sequence[str]) -> Any:
         count = len(self.offsets)
         if not count:
             return None
@@ -94,9 +131,10 @@ class _Decoder:
             elif name == "value":
                 arrays.append(self._taken(self.value_starts, self.value_lengths, pa.binary()))
             elif name == "topic":
-                arrays.append(pa.repeat(pa.scalar(topic, pa.string()), count))
+                arrays.append(self._topics())
             elif name == "partition":
-                arrays.append(pa.array(np.full(count, partition, np.int32)))
+                numbers = np.array([piece.partition for piece in self._pieces], np.int32)
+                arrays.append(pa.array(numbers[self.owners]))
             elif name == "offset":
                 arrays.append(pa.array(self.offsets))
             elif name == "timestamp":
@@ -107,31 +145,47 @@ class _Decoder:
                 arrays.append(self._headers())
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
+    def _topics(self) -> Any:
+        names = [piece.topic for piece in self._pieces]
+        if len(set(names)) == 1:
+            return pa.repeat(pa.scalar(names[0], pa.string()), len(self.offsets))
+        return pa.array(names, pa.string()).take(pa.array(self.owners))
+
     # -- places --------------------------------------------------------------------------------------------------------
 
-    def _starts(self, batches: Sequence[PlacedBatch]) -> IntArray:
+    def _bounds(self, parts: Sequence[_Part]) -> tuple[IntArray, IntArray]:
+        """Starts and ends of all records."""
         found: list[IntArray] = []
-        for batch in batches:
-            position = batch.start
-            left = batch.header.record_count
-            if left > batch.end - batch.start:
-                raise RemoteProtocolError(f"batch claims {left} records in {batch.end - batch.start} bytes")
+        part_ends = []
+        for part in parts:
+            position = part.start
+            left = part.wanted
+            if part.header.record_count > part.end - part.start:
+                raise RemoteProtocolError(
+                    f"batch claims {part.header.record_count} records in {part.end - part.start} bytes"
+                )
             while left:
-                run, stride = self._run(position, batch.end, left)
+                run, stride = self._run(position, part.end, left)
                 if run >= _RUN_MIN or run == left:
                     found.append(np.arange(position, position + run * stride, stride))
                     position += run * stride
                     left -= run
                     continue
                 count = min(left, _ONE_BY_ONE)
-                starts, position = record_starts(self.data, position, batch.end, count)
-                found.append(np.array(starts, np.int64))
+                places, position = record_starts(self.data, position, part.end, count)
+                found.append(np.array(places, np.int64))
                 left -= count
-            if position != batch.end:
+            if position != part.end and part.wanted == part.header.record_count:
                 raise RemoteProtocolError(
-                    f"{batch.end - position} bytes follow the {batch.header.record_count} records that the batch claims"
+                    f"{part.end - position} bytes follow the {part.wanted} records that the batch claims"
                 )
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+            part_ends.append(position)
+        if not found:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        starts = np.concatenate(found)
+        ends = np.append(starts[1:], 0)  # a record ends where the next begins, the last of a part where the part does
+        ends[np.cumsum([part.wanted for part in parts]) - 1] = part_ends
+        return starts, ends
 
     def _run(self, position: int, end: int, left: int) -> tuple[int, int]:
         """Number of records from `position` with equal length, and their distance in bytes."""
@@ -181,13 +235,14 @@ class _Decoder:
         if len(at) and not bool((at <= ends).all()):
             raise RemoteProtocolError("a field of a record reaches beyond its record")
 
-    def _cut(self, start: int, end: int) -> None:
-        offsets = self.offsets
-        if not len(offsets) or (offsets[0] >= start and offsets[-1] < end):
-            return
-        first, last = np.searchsorted(offsets, [start, end])
+    def _cut(self) -> None:
+        """Leaves out the records beyond the wanted offsets."""
+        first = np.array([piece.start for piece in self._pieces], np.int64)[self.owners]
+        end = np.array([piece.end for piece in self._pieces], np.int64)[self.owners]
+        wanted = (self.offsets >= first) & (self.offsets < end)
         for name in (
             "offsets",
+            "owners",
             "timestamps",
             "timestamp_types",
             "key_lengths",
@@ -197,7 +252,7 @@ class _Decoder:
             "headers_at",
             "ends",
         ):
-            setattr(self, name, getattr(self, name)[first:last])
+            setattr(self, name, getattr(self, name)[wanted])
 
     # -- columns -------------------------------------------------------------------------------------------------------
 

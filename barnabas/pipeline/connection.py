@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from barnabas.client.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -16,13 +18,21 @@ from barnabas.pipeline.options import ClientOptions
 
 
 async def connected(
-    client: ClientOptions, *, auto_create_topics: bool = False, timeout_ms: int | None = None
+    client: ClientOptions,
+    topics: Iterable[str] = (),
+    *,
+    auto_create_topics: bool = False,
+    timeout_ms: int | None = None,
 ) -> NetworkClient:
-    """A started client. `timeout_ms` limits the first response; by default the request timeout. Raises PipelineError."""
+    """A started client with the metadata of `topics`. Raises PipelineError.
+
+    `timeout_ms` limits the first response; by default the request timeout.
+    """
     try:
         cluster = NetworkClient(client, auto_create_topics=auto_create_topics)
     except IllegalState as error:
         raise PipelineError("kafka.security.protocol", client.security_protocol, error.message) from None
+    cluster.add_topics(topics)
     try:
         await cluster.start(timeout_ms)
     except BaseException as error:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
+from barnabas.client.errors import BrokerUnreachable, KafkaError, RequestTimedOut
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.core.metadata import ClusterMetadata
 from barnabas.client.net.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
@@ -18,6 +18,7 @@ from barnabas.pipeline.connection import connected, unreachable
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import Bound, ConsumerStrategy, SourceOptions
 from barnabas.pipeline.planning import OffsetRange, Offsets, Pushdown
+from barnabas.protocol.messages.admin import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas.runtime import loop
 
 T = TypeVar("T")
@@ -62,12 +63,12 @@ class Discovery:
         else:
             self._cluster.add_topics(subscription.topics)
         named = dict.fromkeys((*known, *subscription.partitions, *(TopicPartition(t, 0) for t in subscription.topics)))
-        patient_until = self._cluster.clock.monotonic_ms() + _PATIENCE_MS
+        patient_until = self.now_ms + _PATIENCE_MS
         while True:
             counts = self._counts(await self._cluster.fresh_metadata())
             if all(tp.partition < counts.get(tp.topic, 0) for tp in named):
                 break
-            if self._cluster.clock.monotonic_ms() >= patient_until:
+            if self.now_ms >= patient_until:
                 if self.options.fail_on_data_loss or not known:
                     self._check_there(subscription, counts)
                 break
@@ -128,6 +129,33 @@ class Discovery:
     async def by_time(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
         """The first offset at or after a timestamp (ms) in each partition; −1 without one."""
         return await self._listed(timestamps)
+
+    async def record_bytes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+        """Mean sizes of the records in the leaders' logs, without partitions whose broker does not tell this client."""
+        firsts, lasts = await self.firsts(partitions), await self.lasts(partitions)
+        by_leader: dict[int, dict[str, list[int]]] = {}
+        for tp in lasts:
+            leader = self._cluster.metadata.leaders.get(tp)
+            if leader is not None and firsts[tp] < lasts[tp]:
+                by_leader.setdefault(leader, {}).setdefault(tp.topic, []).append(tp.partition)
+        found = {}
+        for leader, wanted in by_leader.items():
+            topics = [DescribableLogDirTopic(topic=topic, partitions=each) for topic, each in wanted.items()]
+            try:
+                response = await self._cluster.request(DescribeLogDirsRequest(topics=topics), node_id=leader)
+            except KafkaError:
+                continue
+            for topic in (topic for directory in response.results for topic in directory.topics):
+                for replica in topic.partitions:
+                    tp = TopicPartition(topic.name, replica.partition_index)
+                    if tp in lasts and firsts[tp] < lasts[tp]:
+                        found[tp] = replica.partition_size / (lasts[tp] - firsts[tp])
+        return found
+
+    @property
+    def now_ms(self) -> int:
+        """Monotonic."""
+        return self._cluster.clock.monotonic_ms()
 
     async def starts(self, partitions: list[TopicPartition], firsts: Offsets, lasts: Offsets) -> Offsets:
         """Start offsets by the options. Raises PipelineError for a missing partition, offset or time."""

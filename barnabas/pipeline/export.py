@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 from barnabas.client.errors import KafkaError
 from barnabas.errors import RemoteProtocolError
-from barnabas.pipeline.columns import COLUMNS, arrow_schema, decode
+from barnabas.pipeline.columns import COLUMNS, Piece, arrow_schema, decode
 from barnabas.pipeline.discovery import ask, plan_batch
 from barnabas.pipeline.errors import PipelineError, writing_to
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange, Pushdown
-from barnabas.pipeline.reading import LeftOut, read_range
+from barnabas.pipeline.reading import LeftOut, read_ranges
 from barnabas.pipeline.segments import (
     Aborted,
     Segment,
@@ -236,7 +236,7 @@ def _finished(target: Path, parts: Iterable[Part], notes: Iterable[str] = ()) ->
 
 def _export_range(options: SourceOptions, wanted: OffsetRange, target: str) -> Part:
     left_out = LeftOut()
-    rows, file = _write(target, wanted, read_range(options, wanted, left_out))
+    rows, file = _write(target, wanted, read_ranges(options, [wanted], left_out))
     return Part(*wanted[:4], rows, left_out.control, left_out.aborted, file)
 
 
@@ -255,7 +255,7 @@ def _export_segment(piece: tuple[SegmentScan, int, tuple[Aborted, ...] | None], 
         for chunk in chunks_of(FileDisk(segment.root), wanted, reach.start, reach.end, aborted):
             left_out.control += chunk.control
             left_out.aborted += chunk.aborted
-            table = decode(chunk, reach.start, reach.end, reach.topic, reach.partition, COLUMNS)
+            table = decode([Piece(chunk, reach.start, reach.end, reach.topic, reach.partition)], COLUMNS)
             if table is not None:
                 yield table
 

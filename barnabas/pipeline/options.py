@@ -25,7 +25,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 _CHOICES = ("assign", "subscribe", "subscribePattern")
 _STARTS = ("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp")
 _ENDS = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
-_STREAM_ONLY = ("maxOffsetsPerTrigger",)
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _SOURCE = (
     *_CHOICES,
     *_STARTS,
@@ -35,14 +35,13 @@ _SOURCE = (
     "failOnDataLoss",
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
+    "maxPartitions",
     "maxRecordsPerPartition",
     "minPartitions",
     "startingOffsetsByTimestampStrategy",
 )
 _WITHOUT_EFFECT = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
 _ABSENT = {
-    "minOffsetsPerTrigger": "trigger the query less often, say by trigger(processingTime='1 minute')",
-    "maxTriggerDelay": "trigger the query less often, say by trigger(processingTime='1 minute')",
     "path": "leave load() empty and name topics by 'subscribe'",
 }
 _KAFKA_ABSENT = {
@@ -92,6 +91,8 @@ _KAFKA = (
     *SECURITY_PROPERTIES,
 )
 _INT64_MAX = 2**63 - 1
+_DURATION = re.compile(r"(-?\d+)\s*(us|ms|s|m|min|h|d)?")
+_UNIT_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Options:
@@ -139,6 +140,14 @@ class Options:
             within = f"from {least} on" if most == _INT64_MAX else f"from {least} to {most}"
             raise PipelineError(name, value, f"write a whole number {within}", "is out of range or no number")
         return int(value)
+
+    def duration_ms(self, name: str, default: str) -> int:
+        """A time as Spark's settings have it: a number with a unit, or milliseconds without one."""
+        value = self.text(name) or default
+        found = _DURATION.fullmatch(value.lower())
+        if found is None:
+            raise PipelineError(name, value, "write a number with a unit, as in '30s', '15m' or '1h'", "is no time")
+        return int(int(found[1]) * _UNIT_MS[found[2] or "ms"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +236,11 @@ class SourceOptions:
     columns: tuple[str, ...]
     no_later_start: str  # `error` or `latest`: for a start time after the last record
     min_partitions: int | None
+    max_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
     fail_on_data_loss: bool
     read_committed: bool
     check_crcs: bool
@@ -258,8 +270,11 @@ class SourceOptions:
             columns=columns_of(given),
             no_later_start=strategy,
             min_partitions=options.number("minPartitions", 1, 1_000_000),
+            max_partitions=options.number("maxPartitions", 1, 1_000_000),
             max_records_per_partition=options.number("maxRecordsPerPartition", 1),
             max_offsets_per_trigger=options.number("maxOffsetsPerTrigger", 1),
+            min_offsets_per_trigger=options.number("minOffsetsPerTrigger", 1),
+            max_trigger_delay_ms=options.duration_ms("maxTriggerDelay", "15m"),
             fail_on_data_loss=options.flag("failOnDataLoss", True),
             read_committed=isolation == "read_committed",
             check_crcs=options.flag("kafka.check.crcs", True),
@@ -276,8 +291,14 @@ class SourceOptions:
                 raise PipelineError(
                     bound.option, options.text(bound.option), "give offsets", f"has {refused} ({word}) for a partition"
                 )
+        _check_numbers(found)
         _check_partitions(found)
         return found
+
+    @property
+    def shares_tasks(self) -> bool:
+        """Whether one task may read ranges of several partitions."""
+        return self.max_partitions is not None or self.min_partitions is self.max_records_per_partition is None
 
 
 def has_end(given: Mapping[str, str]) -> bool:
@@ -415,6 +436,20 @@ def _json_partitions(option: str, value: str, *, least: int = 0, lists: bool = F
                 raise PipelineError(option, value, remedy, f"has {number!r} for partition {key} of {topic!r}")
             found[TopicPartition(topic, int(key))] = number
     return found
+
+
+def _check_numbers(found: SourceOptions) -> None:
+    """Raises PipelineError for numbers that contradict each other."""
+    for least, option, value, most in (
+        (found.min_partitions, "minPartitions", found.max_partitions, "maxPartitions"),
+        (found.min_offsets_per_trigger, "minOffsetsPerTrigger", found.max_offsets_per_trigger, "maxOffsetsPerTrigger"),
+    ):
+        if least is not None and value is not None and least > value:
+            raise PipelineError(option, least, f"make it at most {value}", f"is more than {most!r}")
+    if found.max_partitions is not None and found.max_records_per_partition is not None:
+        raise PipelineError(
+            "maxPartitions", found.max_partitions, "give one of them", "contradicts 'maxRecordsPerPartition'"
+        )
 
 
 def _check_partitions(found: SourceOptions) -> None:

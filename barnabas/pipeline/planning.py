@@ -1,10 +1,12 @@
 """Planner of the source: which task reads which offsets. Pure and deterministic.
 Checkpoints have the form of Spark's Kafka connector with a key for leader epochs, which is no valid topic name:
-{"topic":{"0":23},"leader epochs":{"topic":{"0":5}}}.
+{"topic":{"0":23},"leader epochs":{"topic":{"0":5}}}. The empty topic there holds the number of tasks, if ranges share
+tasks: a batch that Spark repeats has the same rows in the same tasks, whatever options and sizes are now.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -13,6 +15,9 @@ from typing import Any, NamedTuple
 from barnabas.client.types import TopicPartition
 
 EPOCHS = "leader epochs"  # a key beside the topics of a checkpoint: topic names have no spaces
+_TASKS = TopicPartition("", 0)
+_TASK_ROWS_MIN = 10_000  # a Spark task in Python costs about as much CPU as decoding these
+_TASK_BYTES_MIN = 8 * 1024 * 1024
 Offsets = dict[TopicPartition, int]
 
 
@@ -35,11 +40,13 @@ class OffsetRange(NamedTuple):
 
 
 def to_json(
-    offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
+    offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None, tasks: int | None = None
 ) -> dict[str, Any]:
-    """A checkpoint in canonical order (Spark compares texts), with leader epochs of offsets above 0."""
+    """A checkpoint in canonical order (Spark compares texts), with leader epochs of offsets above 0 and `tasks`."""
     found: dict[str, Any] = _by_topic(offsets)
     known = {tp: epoch for tp, epoch in (epochs or {}).items() if epoch >= 0 and offsets.get(tp, 0) > 0}
+    if tasks is not None:
+        known[_TASKS] = tasks
     return found | {EPOCHS: _by_topic(known)} if known else found
 
 
@@ -50,6 +57,11 @@ def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
 def epochs_from_json(checkpoint: Mapping[str, Any]) -> Offsets:
     """Leader epochs of a checkpoint; empty if an earlier version wrote it."""
     return _by_partition(checkpoint.get(EPOCHS, {}))
+
+
+def tasks_from_json(checkpoint: Mapping[str, Any]) -> int | None:
+    """The number of tasks of the batch that ends at a checkpoint; None: each range has its own."""
+    return epochs_from_json(checkpoint).get(_TASKS)
 
 
 def _by_topic(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -78,6 +90,30 @@ def split(
     return [piece for r, count in zip(whole, counts, strict=True) for piece in _pieces(r, count)]
 
 
+def tasks_for(
+    ranges: Iterable[OffsetRange], record_bytes: Mapping[TopicPartition, float], tasks_max: int | None = None
+) -> int:
+    """How many tasks are worth their fixed cost, by rows and by bytes (mean size of a record, if it is known)."""
+    whole = [r for r in ranges if r.size]
+    size_bytes = sum(r.size * record_bytes.get(TopicPartition(r.topic, r.partition), 0) for r in whole)
+    by_rows = -(-sum(r.size for r in whole) // _TASK_ROWS_MIN)
+    found = min(len(whole), max(by_rows, -(-int(size_bytes) // _TASK_BYTES_MIN)))
+    return max(1, found if tasks_max is None else min(found, tasks_max))
+
+
+def shared(ranges: Sequence[OffsetRange], tasks: int | None) -> list[list[OffsetRange]]:
+    """Distributes ranges to at most `tasks` tasks of similar size, in order within each; None: one range a task."""
+    if tasks is None or tasks >= len(ranges):
+        return [[each] for each in ranges]
+    found: list[list[OffsetRange]] = [[] for _ in range(tasks)]
+    sizes = [(0, task) for task in range(tasks)]
+    for each in sorted(ranges, key=lambda r: -r.size):
+        size, task = heapq.heappop(sizes)
+        found[task].append(each)
+        heapq.heappush(sizes, (size + each.size, task))
+    return [sorted(task) for task in found]
+
+
 def _pieces(r: OffsetRange, count: int) -> list[OffsetRange]:
     bounds = [r.start + r.size * i // count for i in range(count + 1)]
     return [r._replace(start=first, end=last) for first, last in pairwise(bounds)]
@@ -101,6 +137,21 @@ def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, in
             taken[tp] = taken.get(tp, 0) + 1
             spare -= 1
     return {tp: start.get(tp, end[tp]) + taken.get(tp, 0) for tp in end}
+
+
+class TriggerDelay:
+    """Holds back small batches: fewer than `rows_min` offsets wait up to `delay_max_ms` after the last batch."""
+
+    def __init__(self, rows_min: int, delay_max_ms: int) -> None:
+        self._rows_min = rows_min
+        self._delay_max_ms = delay_max_ms
+        self._last_ms: int | None = None  # when a batch was last admitted; None: the first one never waits
+
+    def admits(self, rows: int, now_ms: int) -> bool:
+        if self._last_ms is not None and rows < self._rows_min and now_ms - self._last_ms < self._delay_max_ms:
+            return False
+        self._last_ms = now_ms
+        return True
 
 
 class Pushdown:

@@ -1,18 +1,22 @@
-"""Source task: reads one range of offsets as Arrow record batches, with its own event loop and connection."""
+"""Source task: reads ranges of offsets as Arrow record batches, with its own event loop and connection."""
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
-from barnabas.client.consumer.ranges import Chunk, RangeReader
+from pyspark import TaskContext
+
+from barnabas.client.consumer.ranges import Chunk, RangeReader, fetch_together
 from barnabas.client.errors import KafkaError, LogTruncated, OffsetOutOfRange, RequestTimedOut
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
-from barnabas.pipeline.columns import decode
+from barnabas.pipeline.columns import Piece, decode
 from barnabas.pipeline.connection import connected
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
@@ -20,6 +24,7 @@ from barnabas.pipeline.planning import OffsetRange
 from barnabas.runtime.loop import loop_factory
 
 _log = logging.getLogger(__name__)
+_DECODED_BYTES_MIN = 256 * 1024  # of several small ranges together: each decoding has a fixed cost
 
 
 class LeftOut:
@@ -30,41 +35,79 @@ class LeftOut:
         self.aborted = 0
 
 
-def read_range(options: SourceOptions, wanted: OffsetRange, left_out: LeftOut | None = None) -> Iterator[Any]:
-    """Reads the record batches of a range, in offset order.
+def read_ranges(
+    options: SourceOptions, wanted: Sequence[OffsetRange], left_out: LeftOut | None = None
+) -> Iterator[Any]:
+    """Reads ranges one after another as Arrow record batches, each range in offset order.
 
     Args:
-        left_out: counts the skipped records; only for a range that begins and ends at batch boundaries.
+        left_out: counts the skipped records; only for ranges that begin and end at batch boundaries.
 
     Raises:
-        PipelineError: records of the range are lost, also by a truncation since the plan, and `failOnDataLoss` is on;
+        PipelineError: records of a range are lost, also by a truncation since the plan, and `failOnDataLoss` is on;
             no broker answers.
-        KafkaError: the partition cannot be read.
+        KafkaError: a partition cannot be read.
     """
+    if not wanted:
+        return
     # not asyncio.Runner: it installs a SIGINT handler at every step, which costs more than the step
     steps = loop_factory()()
     try:
-        cluster = steps.run_until_complete(connected(options.client))
+        topics = dict.fromkeys(each.topic for each in wanted)
+        cluster = steps.run_until_complete(connected(options.client, topics))
         try:
-            task = _Task(options, wanted, cluster)
-            while (chunk := steps.run_until_complete(task.next())) is not None:
-                try:
-                    rows = decode(chunk, task.start, wanted.end, wanted.topic, wanted.partition, options.columns)
-                except RemoteProtocolError as error:
-                    raise KafkaError(
-                        f"a batch before offset {chunk.next_offset} cannot be read: {error}",
-                        code=ErrorCode.CORRUPT_MESSAGE,
-                        topic=wanted.topic,
-                        partition=wanted.partition,
-                    ) from error
-                if rows is not None:
-                    yield rows
+            tasks = [_Task(options, each, cluster) for each in wanted]
+            steps.run_until_complete(fetch_together([task.reader for task in tasks if task.reader is not None]))
+            pieces: list[Piece] = []
+            size_bytes = 0
+            enough_bytes = _DECODED_BYTES_MIN if len(tasks) > 1 else 0
+            for task in tasks:
+                while (chunk := steps.run_until_complete(task.next())) is not None:
+                    pieces.append(task.piece(chunk))
+                    size_bytes += len(chunk.data)
+                    if size_bytes >= enough_bytes:
+                        yield from _decoded(pieces, options.columns)
+                        pieces, size_bytes = [], 0
+            yield from _decoded(pieces, options.columns)
             if left_out is not None:
-                left_out.control, left_out.aborted = task.control, task.aborted
+                left_out.control, left_out.aborted = sum(t.control for t in tasks), sum(t.aborted for t in tasks)
         finally:
             steps.run_until_complete(cluster.close())
     finally:
         steps.close()
+    if TaskContext.get() is not None:
+        _keep_imports()
+
+
+def _decoded(pieces: Sequence[Piece], columns: Sequence[str]) -> Iterator[Any]:
+    if not pieces:
+        return
+    try:
+        rows = decode(pieces, columns)
+    except RemoteProtocolError as error:
+        if len(pieces) > 1:
+            for each in pieces:  # the records before the damaged ones, then the error
+                yield from _decoded([each], columns)
+            return
+        raise KafkaError(
+            f"a batch before offset {pieces[0].chunk.next_offset} cannot be read: {error}",
+            code=ErrorCode.CORRUPT_MESSAGE,
+            topic=pieces[0].topic,
+            partition=pieces[0].partition,
+        ) from error
+    if rows is not None:
+        yield rows
+
+
+@cache
+def _keep_imports() -> None:
+    """Once in a Python worker: takes what is loaded now out of the garbage collection after each task.
+
+    PySpark's daemon collects all garbage then. Most objects belong to imported modules, and to look at them takes longer
+    than a small task.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class _Task:
@@ -78,11 +121,11 @@ class _Task:
         self._tp = TopicPartition(wanted.topic, wanted.partition)
         self._epoch = wanted.epoch
         self.control = self.aborted = 0
-        self._reader: RangeReader | None = self._reader_from(wanted.start)
+        self.reader: RangeReader | None = self._reader_from(wanted.start)
 
     async def next(self) -> Chunk | None:
-        while self._reader is not None:
-            reader = self._reader
+        while self.reader is not None:
+            reader = self.reader
             try:
                 await self._check_truncated()
                 chunk = await reader.next()
@@ -96,12 +139,16 @@ class _Task:
                 if error.code is not ErrorCode.OFFSET_NOT_AVAILABLE or self._options.fail_on_data_loss:
                     raise
                 _log.warning("offsets %d to %d of %s-%d: %s", reader.position, self._wanted.end - 1, *self._tp, error)
-                self._reader = None
+                self.reader = None
                 continue
             if chunk is None:
                 self.control, self.aborted = reader.control, reader.aborted
             return chunk
         return None
+
+    def piece(self, chunk: Chunk) -> Piece:
+        """What is wanted of a chunk that `next` has returned."""
+        return Piece(chunk, self.start, self._wanted.end, *self._tp)
 
     def _reader_from(self, position: int) -> RangeReader:
         options = self._options
@@ -143,7 +190,7 @@ class _Task:
         last = (await list_offsets(self._cluster, {self._tp: LATEST}))[self._tp].offset
         _log.warning("reading %s-%d continues at offset %d and ends at %d: %s", *self._tp, position, last, what)
         self._wanted = self._wanted._replace(end=min(self._wanted.end, last))
-        self._reader = self._reader_from(position) if position < self._wanted.end else None
+        self.reader = self._reader_from(position) if position < self._wanted.end else None
 
     async def _lost(self, position: int) -> None:
         """A lost `position`: raises, or with `failOnDataLoss` off continues after the gap."""
@@ -161,4 +208,4 @@ class _Task:
             )
         _log.warning("offsets %d to %d of %s-%d are lost", position, goes_on - 1, *self._tp)
         self.start = goes_on
-        self._reader = self._reader_from(goes_on) if goes_on < end else None
+        self.reader = self._reader_from(goes_on) if goes_on < end else None

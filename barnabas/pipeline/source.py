@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -17,11 +17,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from barnabas.pipeline.discovery import ask, plan_batch
+from barnabas.client.types import TopicPartition
+from barnabas.pipeline.discovery import Discovery, ask, plan_batch
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions, columns_of, has_end
-from barnabas.pipeline.planning import OffsetRange, Pushdown, split
-from barnabas.pipeline.reading import read_range
+from barnabas.pipeline.planning import OffsetRange, Pushdown, shared, split, tasks_for
+from barnabas.pipeline.reading import read_ranges
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES = {
@@ -58,11 +59,17 @@ def check_schema(options: Mapping[str, str], schema: StructType) -> None:
         )
 
 
-class RangePartition(InputPartition):
-    """A range of offsets, for one task."""
+class RangesPartition(InputPartition):
+    """Ranges of offsets, for one task."""
 
-    def __init__(self, wanted: OffsetRange | None) -> None:
+    def __init__(self, wanted: Sequence[OffsetRange]) -> None:
         super().__init__(wanted)
+
+
+def planned(options: SourceOptions, ranges: Sequence[OffsetRange], tasks: int | None) -> list[InputPartition]:
+    """The Spark tasks that read the ranges; `tasks` as of `shared`."""
+    cut = split(ranges, options.min_partitions, options.max_records_per_partition)
+    return [RangesPartition(each) for each in shared(cut, tasks)]
 
 
 class _PushFilters:
@@ -89,14 +96,17 @@ class BatchReader(DataSourceReader):
         self.pushFilters: Any = _PushFilters(self._pushed.push)
 
     def partitions(self) -> list[InputPartition]:
-        ranges = ask(self._options, lambda discovery: plan_batch(discovery, self._pushed))
-        options = self._options
-        cut = split(ranges, options.min_partitions, options.max_records_per_partition)
-        return [RangePartition(each) for each in cut] or [RangePartition(None)]
+        async def plan(discovery: Discovery) -> tuple[list[OffsetRange], int | None]:
+            ranges = await plan_batch(discovery, self._pushed)
+            if not self._options.shares_tasks:
+                return ranges, None
+            sizes = await discovery.record_bytes([TopicPartition(r.topic, r.partition) for r in ranges])
+            return ranges, tasks_for(ranges, sizes, self._options.max_partitions)
+
+        return planned(self._options, *ask(self._options, plan)) or [RangesPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        wanted = partition.value
-        return iter(()) if wanted is None else read_range(self._options, wanted)
+        return read_ranges(self._options, partition.value)
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -21,11 +22,22 @@ from barnabas.client.types import TopicPartition
 from barnabas.pipeline.discovery import Discovery, ask
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
-from barnabas.pipeline.planning import OffsetRange, Offsets, epochs_from_json, from_json, limited, split, to_json
-from barnabas.pipeline.reading import read_range
-from barnabas.pipeline.source import RangePartition, check_schema
+from barnabas.pipeline.planning import (
+    OffsetRange,
+    Offsets,
+    TriggerDelay,
+    epochs_from_json,
+    from_json,
+    limited,
+    tasks_for,
+    tasks_from_json,
+    to_json,
+)
+from barnabas.pipeline.reading import read_ranges
+from barnabas.pipeline.source import check_schema, planned
 
 _log = logging.getLogger(__name__)
+_SIZES_AGE_MAX_MS = 300_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -40,6 +52,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None  # the last offsets to read, under Trigger.AvailableNow
         self._latest: Offsets | None = None
         self._epochs: Offsets = {}  # leader epochs of the last check; newer than those of the checkpoint
+        self._record_bytes: dict[TopicPartition, float] = {}
+        self._sizes_due_ms = 0  # monotonic: when sizes are asked again
+        self._delay: TriggerDelay | None = None
+        if isinstance(options, SourceOptions) and options.min_offsets_per_trigger is not None:
+            self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
 
     @property
     def _options(self) -> SourceOptions:
@@ -57,8 +74,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ask(self._options, first_offsets)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        rows = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = ask(self._options, self._last_offsets)
@@ -69,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = from_json(start)
 
-        async def end_of_batch(discovery: Discovery) -> Offsets:
+        async def end_of_batch(discovery: Discovery) -> dict[str, Any]:
             ends = self._target
             if ends is None:
                 ends = self._latest = await discovery.lasts(await discovery.partitions(begun))
@@ -80,12 +99,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             await self._check_truncated(discovery, {tp: offset for tp, offset in begun.items() if tp in ends}, start)
             self._epochs = discovery.epochs(ends)
             ends = self._going_on(known, ends)
+            if not self._admits(limit, sum(ends[tp] - known[tp] for tp in ends), discovery.now_ms):
+                return start
             rows = getattr(limit, "max_rows", None)
-            return ends if rows is None else limited(known, ends, rows)
+            if rows is not None:
+                ends = limited(known, ends, rows)
+            if ends == begun:
+                return start  # the same text: new epochs alone must not start a batch
+            return to_json(ends, self._epochs, await self._tasks(discovery, known, ends))
 
-        ends = ask(self._options, end_of_batch)
-        # the same text: new epochs alone must not start a batch
-        return start if ends == begun else to_json(ends, self._epochs)
+        return ask(self._options, end_of_batch)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ends = from_json(start), from_json(end)
@@ -100,16 +123,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if all(begun.get(tp) == offset for tp, offset in ends.items()):
             return []
         starts = ask(self._options, check)
-        options = self._options
         ranges = [OffsetRange(*tp, starts[tp], ends[tp], self._epochs[tp]) for tp in sorted(starts)]
-        return [
-            RangePartition(each) for each in split(ranges, options.min_partitions, options.max_records_per_partition)
-        ]
+        return planned(self._options, ranges, tasks_from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self._options, partition.value)
+        return read_ranges(self._options, partition.value)
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _admits(self, limit: ReadLimit, rows: int, now_ms: int) -> bool:
+        """Whether a batch of so many offsets may begin. Trigger.AvailableNow and Once read what there is."""
+        if self._delay is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return True
+        return self._delay.admits(rows, now_ms)
+
+    async def _tasks(self, discovery: Discovery, known: Offsets, ends: Offsets) -> int | None:
+        """The number of tasks for a batch; None without sharing."""
+        if not self._options.shares_tasks:
+            return None
+        if discovery.now_ms >= self._sizes_due_ms:
+            self._record_bytes = await discovery.record_bytes(ends)
+            self._sizes_due_ms = discovery.now_ms + _SIZES_AGE_MAX_MS
+        ranges = [OffsetRange(*tp, known[tp], ends[tp]) for tp in ends]
+        return tasks_for(ranges, self._record_bytes, self._options.max_partitions)
 
     async def _last_offsets(self, discovery: Discovery) -> Offsets:
         return await discovery.lasts(await discovery.partitions())

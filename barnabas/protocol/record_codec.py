@@ -372,7 +372,16 @@ def record_starts(data: bytes, position: int, end: int, count: int) -> tuple[lis
         starts.append(position)
         if position >= end:
             raise RemoteProtocolError("a batch ends before its last record")
-        length, position = varint(data, position)
+        raw = data[position]
+        position += 1
+        if raw > 127:
+            byte = data[position]
+            if byte < 128:
+                raw += (byte << 7) - 128
+                position += 1
+            else:
+                raw, position = varint_tail(data, position, raw)
+        length = (raw >> 1) ^ -(raw & 1)
         position += length
         if length < RECORD_BYTES_MIN - 1 or position > end:
             raise RemoteProtocolError(f"record of {length} bytes where {end - position + length} are left")

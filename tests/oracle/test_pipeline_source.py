@@ -14,7 +14,7 @@ from barnabas.pipeline.discovery import ask, plan_batch
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange, Pushdown
-from barnabas.pipeline.reading import LeftOut, read_range
+from barnabas.pipeline.reading import LeftOut, read_ranges
 from tests.support.pipeline import topics
 
 pytestmark = pytest.mark.oracle
@@ -36,7 +36,7 @@ def planned(options: SourceOptions) -> list[OffsetRange]:
 
 def rows_of(options: SourceOptions, ranges: list[OffsetRange]) -> Iterator[dict[str, Any]]:
     for each in ranges:
-        for table in read_range(options, each):
+        for table in read_ranges(options, [each]):
             yield from table.to_pylist()
 
 
@@ -88,7 +88,7 @@ def test_every_offset_is_accounted_for(bootstrap: str) -> None:
     ranges = planned(options)
     assert [(r.start, r.end) for r in ranges] == [(0, 104)], "up to the last stable offset"
     left_out = LeftOut()
-    rows = sum(table.num_rows for table in read_range(options, ranges[0], left_out))
+    rows = sum(table.num_rows for table in read_ranges(options, [ranges[0]], left_out))
     assert (rows, left_out.control, left_out.aborted) == (75, 4, 25)
     uncommitted = options_of(bootstrap, topic, kafka__isolation__level="read_uncommitted")
     assert [(r.start, r.end) for r in planned(uncommitted)] == [(0, 109)]

@@ -85,6 +85,7 @@ def source(cluster: Cluster) -> dict[str, str]:
         "subscribe": INPUT,
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(RECORDS),
+        "minPartitions": "1",  # a task for each partition
     }
 
 

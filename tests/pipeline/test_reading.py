@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installed")
 from barnabas.client.errors import KafkaError
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange
-from barnabas.pipeline.reading import read_range
+from barnabas.pipeline.reading import read_ranges
 from tests.support.pipeline import topics
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.served import ServedBroker
@@ -37,7 +37,7 @@ def test_a_leader_that_dies_in_the_middle(cluster: Cluster) -> None:
     options = options_of(cluster.bootstrap, topic, kafka__max__partition__fetch__bytes="20000")
     offsets: list[int] = []
     values: list[bytes] = []
-    for number, table in enumerate(read_range(options, OffsetRange(topic, 0, 0, 20_000))):
+    for number, table in enumerate(read_ranges(options, [OffsetRange(topic, 0, 0, 20_000)])):
         offsets += table["offset"].to_pylist()
         values += table["value"].to_pylist()
         if number == 10:
@@ -51,7 +51,7 @@ def test_offsets_that_never_come(broker: ServedBroker) -> None:
     topic = topics.new_topic(broker.address)
     topics.send(broker.address, topic, [b"v"] * 10)
     options = options_of(broker.address, topic, kafkaConsumer__pollTimeoutMs="1500", kafka__fetch__max__wait__ms="100")
-    read = read_range(options, OffsetRange(topic, 0, 0, 20))
+    read = read_ranges(options, [OffsetRange(topic, 0, 0, 20)])
     assert next(read).num_rows == 10
     with pytest.raises(KafkaError, match="offset 10 cannot be read yet: the log is readable up to offset 10"):
         next(read)
@@ -62,7 +62,7 @@ def test_offsets_that_never_come(broker: ServedBroker) -> None:
         kafka__fetch__max__wait__ms="100",
         failOnDataLoss="false",
     )
-    assert [table.num_rows for table in read_range(lenient, OffsetRange(topic, 0, 0, 20))] == [10]
+    assert [table.num_rows for table in read_ranges(lenient, [OffsetRange(topic, 0, 0, 20)])] == [10]
 
 
 def test_a_reader_that_stops_early_leaves_nothing_open(broker: ServedBroker) -> None:
@@ -70,8 +70,8 @@ def test_a_reader_that_stops_early_leaves_nothing_open(broker: ServedBroker) -> 
     topics.send(broker.address, topic, [bytes(1000)] * 200, batch_size="5000")
     options = options_of(broker.address, topic, kafka__max__partition__fetch__bytes="6000")
     for _ in range(3):
-        read = read_range(options, OffsetRange(topic, 0, 0, 200))
+        read = read_ranges(options, [OffsetRange(topic, 0, 0, 200)])
         assert isinstance(read, Generator)
         assert next(read).num_rows
         read.close()
-    assert sum(table.num_rows for table in read_range(options, OffsetRange(topic, 0, 0, 200))) == 200
+    assert sum(table.num_rows for table in read_ranges(options, [OffsetRange(topic, 0, 0, 200)])) == 200

@@ -24,6 +24,7 @@ POINTS = {
 def test_the_successor_of_a_killed_driver_completes_its_batch(cluster: Cluster, tmp_path: Path) -> None:
     at = {"kafka.bootstrap.servers": cluster.bootstrap}
     source = {**at, "subscribe": INPUT, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(RECORDS)}
+    source["minPartitions"] = "1"  # a task for each partition
 
     def copy(name: str) -> Query:
         files = str(tmp_path / "files" / name)

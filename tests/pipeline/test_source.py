@@ -136,7 +136,7 @@ def test_filters_are_pushed_down(kafka: Kafka) -> None:
     assert values(one) == texts(60, 100)
     assert values(frame.where((F.col("topic") == "another") | F.lit(False))) == []
     between = frame.where(F.col("partition").isin(0, 3) & F.col("offset").between(10, 19))
-    assert between.rdd.getNumPartitions() == 2
+    assert between.rdd.getNumPartitions() == 1, "small ranges share a task"
     assert values(between) == sorted(texts(10, 20) * 2)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
@@ -60,6 +60,62 @@ def test_batches_follow_each_other(broker: ServedBroker) -> None:
     assert reader.latestOffset(at, ReadAllAvailable()) is at, "the same text: Spark makes no empty batch"
     assert reader.reportLatestOffset() == {topic: {"0": 30, "1": 10}}
     assert reader.partitions(at, at) == []
+
+
+def test_small_ranges_share_a_task(broker: ServedBroker) -> None:
+    topic = topics.new_topic(broker.address, 20)
+    for partition in range(0, 20, 2):
+        topics.send(broker.address, topic, [b"%d" % number for number in range(30)], partition=partition)
+    reader = reader_of(broker, topic)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    (task,) = reader.partitions(start, end)
+    tables = list(reader.read(task))
+    assert len(tables) == 1, "one Arrow batch"
+    read = [(row["partition"], row["offset"], row["value"]) for row in tables[0].to_pylist()]
+    assert read == [(p, n, b"%d" % n) for p in range(0, 20, 2) for n in range(30)]
+    assert len(reader_of(broker, topic, maxPartitions="3").partitions(start, end)) == 1, "the checkpoint decides"
+    several = reader_of(broker, topic, minPartitions="1")
+    assert len(several.partitions(start, several.latestOffset(start, ReadAllAvailable()))) == 10
+
+
+def test_large_records_do_not_share_a_task(broker: ServedBroker) -> None:
+    topic = topics.new_topic(broker.address, 4)
+    for partition in range(4):
+        topics.send(broker.address, topic, [bytes(900_000)] * 6, partition=partition)
+    reader = reader_of(broker, topic)
+    start = reader.initialOffset()
+    tasks = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    assert len(tasks) == 3, "8 MiB each"
+    read = [
+        row
+        for task in tasks
+        for table in reader.read(task)
+        for row in table.select(["partition", "offset"]).to_pylist()
+    ]
+    assert sorted((row["partition"], row["offset"]) for row in read) == [(p, n) for p in range(4) for n in range(6)]
+
+
+def test_a_small_batch_waits(broker: ServedBroker) -> None:
+    topic = topics.new_topic(broker.address)
+    reader = reader_of(broker, topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(10)
+    start = reader.initialOffset()
+    topics.send(broker.address, topic, [b"v"])
+    end = reader.latestOffset(start, limit)
+    assert offsets(end) == {topic: {"0": 1}}, "the first batch does not"
+    topics.send(broker.address, topic, [b"v"] * 9)
+    assert reader.latestOffset(end, limit) is end
+    assert reader.reportLatestOffset() == {topic: {"0": 10}}
+    assert offsets(reader.latestOffset(end, ReadAllAvailable())) == {topic: {"0": 10}}, "Trigger.Once"
+    topics.send(broker.address, topic, [b"v"])
+    assert offsets(reader.latestOffset(end, limit)) == {topic: {"0": 11}}
+    assert reader_of(
+        broker, topic, minOffsetsPerTrigger="2", maxOffsetsPerTrigger="3"
+    ).getDefaultReadLimit() == ReadMaxRows(3)
+    reader.prepareForTriggerAvailableNow()
+    assert offsets(reader.latestOffset(end, limit)) == {topic: {"0": 11}}
 
 
 def test_available_now_ends_where_it_began_to_look(broker: ServedBroker) -> None:

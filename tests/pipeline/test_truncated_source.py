@@ -22,7 +22,7 @@ from barnabas.pipeline.discovery import ask, plan_batch
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import EPOCHS, OffsetRange, Pushdown, from_json
-from barnabas.pipeline.reading import read_range
+from barnabas.pipeline.reading import read_ranges
 from barnabas.pipeline.stream import StreamReader
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, produce
@@ -62,10 +62,10 @@ def test_a_log_that_was_truncated_and_has_grown_again(cluster: Cluster, caplog: 
     kinds = {lenient: options_of(cluster, streaming=True, lenient=lenient) for lenient in (False, True)}
     streams = {lenient: StreamReader(options) for lenient, options in kinds.items()}
     ends = {lenient: stream.latestOffset({TOPIC: {"0": 0}}, ReadAllAvailable()) for lenient, stream in streams.items()}
-    assert ends[False] == ends[True] == {TOPIC: {"0": 20}, EPOCHS: {TOPIC: {"0": 0}}}
+    assert ends[False] == ends[True] == {TOPIC: {"0": 20}, EPOCHS: {"": {"0": 1}, TOPIC: {"0": 0}}}
     (planned,) = ask(kinds[False], lambda discovery: plan_batch(discovery, Pushdown()))
     assert planned[:4] == OffsetRange(TOPIC, 0, 0, 20)[:4]
-    begun = {lenient: read_range(options, planned) for lenient, options in kinds.items()}
+    begun = {lenient: read_ranges(options, [planned]) for lenient, options in kinds.items()}
     for reading in begun.values():
         assert values([next(reading)]) == BEFORE
 
@@ -82,8 +82,8 @@ def test_a_log_that_was_truncated_and_has_grown_again(cluster: Cluster, caplog: 
     assert values(begun[True]) in (LOST, AFTER), "one branch or the other, never a part of each"
     # Between the plan and its task:
     with pytest.raises(PipelineError, match=r"failOnDataLoss.*stops the query: the log was truncated.*offset 10 "):
-        values(read_range(kinds[False], planned))
-    assert values(read_range(kinds[True], planned)) == BEFORE + AFTER
+        values(read_ranges(kinds[False], [planned]))
+    assert values(read_ranges(kinds[True], [planned])) == BEFORE + AFTER
     # Between two batches:
     with pytest.raises(PipelineError, match=r"was truncated to offset 10, and offsets up to 19 were read or planned"):
         streams[False].partitions({TOPIC: {"0": 0}}, ends[False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from barnabas.client.consumer.core.fetch_session import VERSION_BY_NAME_MAX, VERSION_MAX
@@ -18,6 +19,7 @@ from barnabas.client.errors import (
 from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.core.metadata import NO_ID
 from barnabas.client.net.deadline import Deadline
+from barnabas.client.net.transport import Connection
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
@@ -25,6 +27,11 @@ from barnabas.protocol.batch_layout import HEADER_SIZE, MAGIC
 from barnabas.protocol.compression import decompress
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas.protocol.records import BatchHeader, iter_batches
+
+OFFSET_MAX = 2**63 - 1
+# What a small range asks for: a batch of producers' default size, and for each record this, unless larger ones have come.
+_REQUEST_BYTES = 20 * 1024
+_RECORD_BYTES = 1024
 
 
 class DamagedBatch(RemoteProtocolError):
@@ -59,12 +66,13 @@ def deliverable(
     aborted: AbortedFilter | None = None,
     *,
     start: int = 0,
+    end: int = OFFSET_MAX,
     check_crcs: bool = True,
 ) -> Chunk:
     """The batches in `buffer` to deliver, decompressed, without control, aborted and incomplete ones.
 
-    `next_offset` is the result's if no batch is whole. Records below `start` do not count as skipped. Raises
-    DamagedBatch.
+    `next_offset` is the result's if no batch is whole. Records below `start` do not count as skipped. Batches from `end`
+    on are not looked at. Raises DamagedBatch.
     """
     found: list[tuple[int, BatchHeader]] = []
     packed = False
@@ -73,6 +81,8 @@ def deliverable(
         for position, header in iter_batches(buffer):
             if header.magic != MAGIC:
                 raise RemoteProtocolError(f"batch of magic {header.magic}, only {MAGIC} is read")
+            if header.base_offset >= end:
+                break
             next_offset = max(next_offset, header.next_offset)
             if not is_delivered(buffer, position, header, aborted, check_crcs=check_crcs):
                 if header.is_control:
@@ -154,6 +164,8 @@ class RangeReader:
         self._answer: asyncio.Future[Any] | None = None  # to the request in flight
         self._asked = start  # the offset of that request
         self._epoch = -1  # leader epoch of the last batch before `position`; −1 if unknown
+        self._record_bytes = _RECORD_BYTES  # the largest mean so far
+        self._is_shared = False  # the request in flight is that of several readers
         cluster.add_topics([tp.topic])
 
     async def next(self) -> Chunk | None:
@@ -167,18 +179,22 @@ class RangeReader:
         self._cluster.home.check("RangeReader.next")
         deadline = Deadline(self._cluster, self._stall_timeout_ms)
         while self.position < self._end:
+            was_shared, self._is_shared = self._is_shared, False
             try:
                 data = await self._fetched()
             except KafkaError as error:
                 if isinstance(error, OffsetOutOfRange):
                     raise
                 self._cluster.want_update()
-                await deadline.pause(error)
+                if not was_shared:  # else its own request comes first
+                    await deadline.pause(error)
                 continue
             records: Buffer = data.records or b""
             moved_to, epoch = self._peek(records)
             if moved_to == self.position and not records:
                 stable = data.last_stable_offset if self._read_committed else data.high_watermark
+                if was_shared and stable > self.position:
+                    continue  # brokers return a batch above the limit of its partition only to the first one
                 await deadline.pause(
                     error_for(
                         ErrorCode.OFFSET_NOT_AVAILABLE,
@@ -188,6 +204,8 @@ class RangeReader:
                     )
                 )
                 continue
+            if moved_to > self.position:
+                self._record_bytes = max(self._record_bytes, len(records) // (moved_to - self.position))
             if moved_to < self._end:
                 self._send(moved_to, epoch)
                 await asyncio.sleep(0)  # lets the request be written before the response is processed
@@ -213,7 +231,9 @@ class RangeReader:
         aborted = None
         if self._read_committed:
             aborted = AbortedFilter((t.producer_id, t.first_offset) for t in data.aborted_transactions or ())
-        return deliverable(records, self.position, aborted, start=self._start, check_crcs=self._check_crcs)
+        return deliverable(
+            records, self.position, aborted, start=self._start, end=self._end, check_crcs=self._check_crcs
+        )
 
     def _peek(self, records: Buffer) -> tuple[int, int]:
         """Offset after a response's whole batches, and the last one's leader epoch. Raises CorruptRecords."""
@@ -221,6 +241,8 @@ class RangeReader:
         why = f"{len(records)} bytes contain no whole batch with that offset"
         try:
             for _, header in iter_batches(records):
+                if header.base_offset >= self._end:
+                    return self._end, reached[1]
                 reached = max(reached, (header.next_offset, header.leader_epoch))
         except RemoteProtocolError as error:
             why = str(error)
@@ -249,7 +271,7 @@ class RangeReader:
             if answer is None:
                 raise BrokerUnreachable("the connection to the leader was lost", broker=leader)
         self._answer = None
-        outcome = await answer
+        outcome = await asyncio.shield(answer)  # others may wait for it, too
         if isinstance(outcome, KafkaError):
             raise outcome
         return self._partition_of(outcome)
@@ -258,8 +280,15 @@ class RangeReader:
         if response.error_code:
             raise error_for(response.error_code, topic=self._tp.topic, partition=self._tp.partition)
         self._cluster.metadata.hint_endpoints(response.node_endpoints)
+        topic_id = self._cluster.metadata.topic_id(self._tp.topic)
         for topic in response.responses:
             for data in topic.partitions:
+                # the names are absent in versions with topic ids
+                if data.partition_index != self._tp.partition or (topic.topic or topic.topic_id) not in (
+                    self._tp.topic,
+                    topic_id,
+                ):
+                    continue
                 if data.error_code:
                     leader = data.current_leader
                     self._cluster.metadata.hint(self._tp, leader.leader_id, leader.leader_epoch)
@@ -272,36 +301,67 @@ class RangeReader:
         raise BrokerUnreachable("the Fetch answer lacks the requested partition")
 
     def _send(self, offset: int, epoch: int) -> None:
-        self._answer = None
-        metadata = self._cluster.metadata
-        leader = metadata.leaders.get(self._tp)
+        self._asked = offset
+        leader = self._cluster.metadata.leaders.get(self._tp)
         connection = None if leader is None else self._cluster.connection(leader, Purpose.FETCH)
-        if connection is None:
-            return
-        topic_id = metadata.topic_id(self._tp.topic)
-        partition = FetchPartition(
+        self._answer = None if connection is None else self._request(connection, [self._partition(offset, epoch)])
+
+    def _partition(self, offset: int, epoch: int) -> tuple[str, FetchPartition]:
+        wanted_bytes = _REQUEST_BYTES + (self._end - offset) * self._record_bytes
+        return self._tp.topic, FetchPartition(
             partition=self._tp.partition,
-            current_leader_epoch=metadata.leader_epochs.get(self._tp, -1),
+            current_leader_epoch=self._cluster.metadata.leader_epochs.get(self._tp, -1),
             fetch_offset=offset,
             last_fetched_epoch=epoch,
-            partition_max_bytes=self._fetch_bytes,
+            partition_max_bytes=min(self._fetch_bytes, wanted_bytes),
         )
+
+    def _request(self, connection: Connection, partitions: Sequence[tuple[str, FetchPartition]]) -> asyncio.Future[Any]:
+        topics: dict[str, FetchTopic] = {}
+        for topic, partition in partitions:
+            if topic not in topics:
+                topics[topic] = FetchTopic(topic=topic, topic_id=self._cluster.metadata.topic_id(topic), partitions=[])
+            topics[topic].partitions.append(partition)
         request = FetchRequest(
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
-            max_bytes=self._fetch_bytes,
+            max_bytes=sum(each.partition_max_bytes for _, each in partitions),
             isolation_level=1 if self._read_committed else 0,
             session_id=0,
             session_epoch=-1,
-            topics=[FetchTopic(topic=self._tp.topic, topic_id=topic_id, partitions=[partition])],
+            topics=list(topics.values()),
         )
+        by_name = any(topic.topic_id == NO_ID for topic in request.topics)
         try:
-            self._answer = connection.send_soon(
+            return connection.send_soon(
                 request,
                 timeout_ms=self._cluster.request_timeout_ms + self._max_wait_ms,
-                version_max=VERSION_BY_NAME_MAX if topic_id == NO_ID else VERSION_MAX,
+                version_max=VERSION_BY_NAME_MAX if by_name else VERSION_MAX,
             )
         except KafkaError as error:
-            self._answer = asyncio.get_running_loop().create_future()
-            self._answer.set_result(error)
-        self._asked = offset
+            answer = asyncio.get_running_loop().create_future()
+            answer.set_result(error)
+            return answer
+
+
+async def fetch_together(readers: Sequence[RangeReader]) -> None:
+    """Sends one request to each leader for the first records of new readers of one cluster.
+
+    A reader whose leader is not reachable sends its own later, as does a second reader of a partition: brokers return a
+    partition once.
+    """
+    by_leader: dict[int | None, dict[TopicPartition, RangeReader]] = {}
+    for reader in readers:
+        by_leader.setdefault(reader._cluster.metadata.leaders.get(reader._tp), {}).setdefault(reader._tp, reader)
+    for leader, partitions in by_leader.items():
+        together = list(partitions.values())
+        if leader is None or len(together) == 1:
+            continue
+        first = together[0]
+        try:
+            connection = await first._cluster.ready_connection(leader, Purpose.FETCH)
+        except KafkaError:
+            continue
+        answer = first._request(connection, [each._partition(each.position, each._epoch) for each in together])
+        for each in together:
+            each._answer, each._is_shared = answer, True

@@ -18,7 +18,7 @@ from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, build_end_txn_marker, decode_records, iter_batches, read_header
 
 pytest.importorskip("pyarrow")
-from barnabas.pipeline.columns import COLUMNS, arrow_schema, decode
+from barnabas.pipeline.columns import COLUMNS, Piece, arrow_schema, decode
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,7 +48,7 @@ def plain_rows(log: bytes, start: int, end: int) -> list[dict[str, Any]]:
 
 
 def rows_of(log: bytes, start: int = 0, end: int = 1 << 60) -> list[dict[str, Any]]:
-    table = decode(deliverable(log, 0), start, end, "t", 7, COLUMNS)
+    table = decode([Piece(deliverable(log, 0), start, end, "t", 7)], COLUMNS)
     if table is None:
         return []
     assert table.schema == arrow_schema(COLUMNS)
@@ -117,8 +117,32 @@ def test_log_append_time_and_no_time() -> None:
 
 
 def test_only_the_columns_that_were_asked_for_in_their_order() -> None:
-    table = decode(deliverable(log_of(records(4, 2)), 0), 1, 3, "t", 0, ("offset", "value"))
+    table = decode([Piece(deliverable(log_of(records(4, 2)), 0), 1, 3, "t", 0)], ("offset", "value"))
     assert table.to_pydict() == {"offset": [1, 2], "value": [b"\0\0", b"\0\0"]}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.lists(made, min_size=1, max_size=20), st.integers(0, 25), st.integers(0, 25)), max_size=5))
+def test_pieces_of_several_partitions_are_decoded_together(logs: list[tuple[list[NewRecord], int, int]]) -> None:
+    pieces = [
+        Piece(deliverable(log_of(found, compression=i % 2), 0), start, start + length, "tu"[i % 2], i)
+        for i, (found, start, length) in enumerate(logs)
+    ]
+    tables = [decode([each], COLUMNS) for each in pieces]
+    rows = [row for table in tables if table is not None for row in table.to_pylist()]
+    together = decode(pieces, COLUMNS) if pieces else None
+    assert (together.to_pylist() if together is not None else []) == rows
+
+
+def test_records_beyond_the_end_are_not_decoded() -> None:
+    chunk = deliverable(log_of(records(5, 10), records(5, 10)), 0, end=5)
+    assert (len(chunk.batches), chunk.next_offset) == (1, 5)
+    (header, start, end) = chunk.batches[0]
+    data = chunk.data[: end - 1] + b"\xff"  # the last record is broken
+    broken = Chunk(data, [PlacedBatch(header, start, end)], 5)
+    assert len(decode([Piece(broken, 0, 4, "t", 0)], ("offset", "value"))) == 4
+    with pytest.raises(RemoteProtocolError):
+        decode([Piece(broken, 0, 5, "t", 0)], COLUMNS)
 
 
 def test_aborted_and_control_batches_are_left_out() -> None:
@@ -130,9 +154,9 @@ def test_aborted_and_control_batches_are_left_out() -> None:
     log += build_end_txn_marker(1, 0, commit=True, coordinator_epoch=0, timestamp=0, base_offset=12)
     chunk = deliverable(log, 0, AbortedFilter([(1, 0)]))
     assert chunk.next_offset == 13
-    table = decode(chunk, 0, 100, "t", 0, ("offset",))
+    table = decode([Piece(chunk, 0, 100, "t", 0)], ("offset",))
     assert table.to_pydict()["offset"] == [3, 4, 5, 10, 11]
-    assert len(decode(deliverable(log, 0), 0, 100, "t", 0, ("offset",))) == 11
+    assert len(decode([Piece(deliverable(log, 0), 0, 100, "t", 0)], ("offset",))) == 11
 
 
 def test_a_batch_that_is_cut_off_waits_for_the_next_answer() -> None:
@@ -159,12 +183,12 @@ def test_broken_records_raise_and_nothing_else(where: int, byte: int, claimed: i
     header = read_header(log)._replace(record_count=claimed)
     chunk = Chunk(bytes(data), [PlacedBatch(header, 0, len(data))], 20)
     try:
-        table = decode(chunk, 0, 100, "t", 0, COLUMNS)
+        table = decode([Piece(chunk, 0, 100, "t", 0)], COLUMNS)
     except RemoteProtocolError:
         return
     table.validate(full=False)
 
 
 def test_an_empty_range() -> None:
-    assert decode(deliverable(log_of(records(5, 1)), 0), 9, 12, "t", 0, COLUMNS) is None
-    assert decode(Chunk(b"", [], 0), 0, 12, "t", 0, COLUMNS) is None
+    assert decode([Piece(deliverable(log_of(records(5, 1)), 0), 9, 12, "t", 0)], COLUMNS) is None
+    assert decode([Piece(Chunk(b"", [], 0), 0, 12, "t", 0)], COLUMNS) is None

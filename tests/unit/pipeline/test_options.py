@@ -94,7 +94,10 @@ REFUSED = [
     ({"minPartitions": "0"}, "minPartitions' = '0'.*whole number from 1"),
     ({"failOnDataLoss": "no"}, "failOnDataLoss' = 'no' is neither true nor false"),
     ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger.*streams only.*maxRecordsPerPartition"),
-    ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger.*is not supported: trigger"),
+    ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger.*streams only"),
+    ({"maxTriggerDelay": "1m"}, "maxTriggerDelay.*streams only"),
+    ({"minPartitions": "5", "maxPartitions": "4"}, "minPartitions' = '5' is more than 'maxPartitions'.*at most 4"),
+    ({"maxPartitions": "4", "maxRecordsPerPartition": "9"}, "maxPartitions.*contradicts 'maxRecordsPerPartition'"),
     ({"path": "a"}, "path.*by 'subscribe'"),
     ({"kafka__auto__offset__reset": "latest"}, r"kafka\.auto\.offset\.reset.*'startingOffsets'"),
     ({"kafka__value__deserializer": "x"}, r"value\.deserializer.*CAST"),
@@ -115,6 +118,30 @@ def test_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(PipelineError, match=words) as raised:
         parse(False, **options)
     assert raised.value.remedy
+
+
+def test_batches_of_a_stream_have_a_least_size_and_a_longest_delay() -> None:
+    assert parse(True).min_offsets_per_trigger is None
+    found = parse(True, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5", maxTriggerDelay="90s")
+    assert (found.min_offsets_per_trigger, found.max_trigger_delay_ms) == (5, 90_000)
+    with pytest.raises(PipelineError, match="minOffsetsPerTrigger' = '6' is more than 'maxOffsetsPerTrigger'"):
+        parse(True, minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("15m", 900_000), ("2 min", 120_000), ("250", 250), ("250ms", 250), ("1H", 3_600_000)]
+)
+def test_times_as_spark_writes_them(text: str, ms: int) -> None:
+    assert parse(True, maxTriggerDelay=text).max_trigger_delay_ms == ms
+    with pytest.raises(PipelineError, match=f"maxTriggerDelay' = '{text}y' is no time"):
+        parse(True, maxTriggerDelay=text + "y")
+
+
+def test_tasks_are_shared_unless_an_option_of_the_connector_makes_the_plan() -> None:
+    assert parse(True).shares_tasks
+    assert parse(True, minPartitions="2", maxPartitions="9").shares_tasks
+    assert not parse(True, minPartitions="2").shares_tasks
+    assert not parse(True, maxRecordsPerPartition="2").shares_tasks
 
 
 def test_a_stream_has_no_end() -> None:

@@ -10,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.client.types import TopicPartition
-from barnabas.pipeline.planning import OffsetRange, Pushdown, epochs_from_json, from_json, limited, split, to_json
+from barnabas.pipeline.planning import (
+    OffsetRange,
+    Pushdown,
+    TriggerDelay,
+    epochs_from_json,
+    from_json,
+    limited,
+    shared,
+    split,
+    tasks_for,
+    tasks_from_json,
+    to_json,
+)
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 
@@ -49,6 +61,58 @@ def test_a_plan_covers_everything_once(
     assert all(r.size for r in cut)
     assert all(r.size <= (max_records or total) for r in cut)
     assert len(cut) >= min(min_partitions or 0, total)
+
+
+@given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 8))
+def test_tasks_that_share_ranges_cover_everything_once(
+    sizes: list[tuple[int, int]], min_partitions: int | None, tasks: int | None
+) -> None:
+    cut = split([OffsetRange("t", i, start, start + size) for i, (start, size) in enumerate(sizes)], min_partitions)
+    found = shared(cut, tasks)
+    assert sorted(each for task in found for each in task) == cut
+    assert all(task == sorted(task) for task in found), "a partition's ranges in order"
+    assert len(found) == len(cut) if tasks is None else len(found) == min(tasks, len(cut))
+    assert shared(cut, tasks) == found, "a repeated batch has the same tasks"
+
+
+def test_ranges_are_shared_evenly() -> None:
+    found = shared([OffsetRange("t", i, 0, 100 if i == 0 else 10) for i in range(11)], 2)
+    assert [sum(r.size for r in task) for task in found] == [100, 100]
+
+
+def test_small_ranges_are_worth_few_tasks() -> None:
+    hundred = [OffsetRange("t", i, 0, 100) for i in range(100)]
+    assert tasks_for(hundred, {}) == 1
+    assert tasks_for([r._replace(end=1000) for r in hundred], {}) == 10
+    assert tasks_for([r._replace(end=1_000_000) for r in hundred], {}) == 100, "one for each partition at most"
+    assert tasks_for([r._replace(end=1_000_000) for r in hundred], {}, 7) == 7
+    assert tasks_for([OffsetRange("t", 0, 5, 5)], {}) == 1
+
+
+def test_large_records_are_worth_more_tasks() -> None:
+    ranges = [OffsetRange("t", i, 0, 4) for i in range(10)]
+    mebibyte = {TopicPartition("t", i): 2.0**20 for i in range(10)}
+    assert tasks_for(ranges, mebibyte) == 5
+    assert tasks_for(ranges, {TopicPartition("t", 0): 2.0**20}) == 1
+
+
+def test_a_checkpoint_keeps_the_number_of_tasks() -> None:
+    offsets = {TopicPartition("b", 1): 4}
+    found = json.loads(json.dumps(to_json(offsets, {TopicPartition("b", 1): 7}, 3)))
+    assert found == {"b": {"1": 4}, "leader epochs": {"": {"0": 3}, "b": {"1": 7}}}
+    assert from_json(found) == offsets
+    assert tasks_from_json(found) == 3
+    assert tasks_from_json(to_json(offsets, {TopicPartition("b", 1): 7})) is None, "an earlier version has written it"
+
+
+def test_small_batches_wait_for_more_records_but_not_for_ever() -> None:
+    delay = TriggerDelay(10, 1000)
+    assert delay.admits(1, 5_000), "the first batch"
+    assert not delay.admits(9, 5_999)
+    assert delay.admits(1, 6_000)
+    assert not delay.admits(9, 6_999), "the delay counts from the last batch"
+    assert delay.admits(10, 6_999)
+    assert not delay.admits(9, 7_998)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1000)), max_size=6), st.integers(1, 1500))
