@@ -30,6 +30,7 @@ EffectSteps = Generator[Any, Any, T]
 
 NO_QUERY = ""  # the query in a decision about a batch without tasks
 _SINK_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
+_OF_SINK = re.compile(rf"({_SINK_ID.pattern})\.(\d+-\d+\.\d+(\.\d+)?|ticket\.\d+)")
 _EPOCH_MAX = 32_765  # a coordinator replaces the producer id at the end of the epochs
 
 
@@ -184,9 +185,21 @@ def _next(identity: Identity) -> Identity:
     return Identity(identity.producer_id, identity.epoch + 1)
 
 
+def sink_of(transactional_id: str) -> str | None:
+    """The sink whose task has this id; None if it is of other software."""
+    found = _OF_SINK.fullmatch(transactional_id)
+    return found[1] if found is not None else None
+
+
+def sink_of_group(group: str) -> str | None:
+    """The sink that may keep its decision in this group."""
+    name = group.removeprefix("eos-")
+    return name if name != group and _SINK_ID.fullmatch(name) else None
+
+
 def is_own_id(sink_id: str, transactional_id: str) -> bool:
     """Whether this id belongs to a task of this sink."""
-    return transactional_id.startswith(f"{sink_id}.") and transactional_id != driver_id(sink_id)
+    return sink_of(transactional_id) == sink_id
 
 
 def is_of_start(sink_id: str, start: BatchStart, handle: PreparedPart) -> bool:
@@ -244,10 +257,25 @@ def complete(decision: BatchDecision, forgotten: int | None = None) -> EffectSte
 
 def sweep(listed: Iterable[PreparedPart], decision: BatchDecision | None) -> EffectSteps[None]:
     """Aborts parts listed before the fence that are in no decision."""
-    decided = {(part.participant, part.key, part.token) for part in decision.handles} if decision is not None else ()
+    decided = _decided(decision)
     for handle in listed:
-        if (handle.participant, handle.key, handle.token) not in decided:
+        if handle[:3] not in decided:
             yield AbortHandle(handle)
+
+
+def _decided(decision: BatchDecision | None) -> frozenset[tuple[str, str, str]]:
+    """Participant, key and token of the decided parts."""
+    return frozenset(part[:3] for part in decision.handles) if decision is not None else frozenset()
+
+
+def abandon() -> EffectSteps[tuple[list[PreparedPart], list[PreparedPart]]]:
+    """Ends a sink: fences its driver and aborts the undecided parts. Returns these, and the decided ones, which stay."""
+    listed: Sequence[PreparedPart] = yield ListOpen()
+    yield Fence()
+    decision: BatchDecision | None = yield ReadDecision()
+    yield from sweep(listed, decision)
+    decided = _decided(decision)
+    return [part for part in listed if part[:3] not in decided], [part for part in listed if part[:3] in decided]
 
 
 def _instructions(decision: BatchDecision, lost: Sequence[PreparedPart]) -> str:

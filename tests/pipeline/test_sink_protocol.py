@@ -35,6 +35,7 @@ from barnabas.pipeline.decisions import (
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.sink import SinkMessage, StreamSink
 from barnabas.pipeline.sink_options import SinkOptions
+from barnabas.pipeline.sinks import SinkAdmin
 from barnabas.pipeline.topic_sink import TopicPart, TopicSink
 from barnabas.pipeline.transaction_requests import TransactionRequests
 from barnabas.pipeline.two_phase_commit import CommitCoordinator, Task
@@ -412,6 +413,41 @@ async def test_a_stale_slot_costs_an_attempt_and_no_more(lab: Lab) -> None:
     assert key_of(again) != key_of(message)
     await lab.sink()._commit(1, [again])
     await lab.check(range(4))
+
+
+async def test_an_abandoned_sink_is_ended_except_for_what_is_decided(lab: Lab) -> None:
+    sink_id = lab.options["sink.id"]
+    sink = await lab.started()
+    messages = [await lab.task(sink, range(3)), await lab.task(sink, range(3, 5), partition=1)]
+    orphan = await lab.task(sink, range(3))
+    with pytest.raises(Dies):
+        await lab.sink(dying(lambda e: isinstance(e, CommitHandle)))._commit(0, messages)
+    async with SinkAdmin(bootstrap_servers=lab.bootstrap) as admin:
+        (found,) = [each for each in await admin.list_sinks() if each.sink_id == sink_id]
+        assert found.decision is not None
+        assert (found.decision.next_batch, found.decision.query) == (1, "q")
+        decided = {each.transactional_id: found.is_decided(each) for each in found.open}
+        assert decided == {key_of(messages[0]): True, key_of(messages[1]): True, key_of(orphan): False}
+        assert {tp.topic for each in found.open for tp in each.partitions} >= {lab.topic}
+        aborted, kept = await admin.abandon_sink(sink_id)
+        assert [part.key for part in aborted] == [key_of(orphan)]
+        assert {part.key for part in kept} == {key_of(message) for message in messages}
+    await lab.started()
+    await lab.check(range(5))
+
+
+async def test_a_running_query_cannot_decide_what_was_abandoned(lab: Lab) -> None:
+    sink = await lab.started()
+    messages = [await lab.task(sink, range(3))]
+    async with SinkAdmin(bootstrap_servers=lab.bootstrap) as admin:
+        assert lab.options["sink.id"] in await admin.open_of_sinks()
+        aborted, kept = await admin.abandon_sink(lab.options["sink.id"])
+        assert ([part.key for part in aborted], kept) == ([key_of(messages[0])], [])
+    with pytest.raises(DriverReplaced):
+        await lab.sink()._commit(0, messages)
+    await lab.sink()._abort(0, messages)
+    await lab.sink()._commit(0, [await lab.task(await lab.started(), range(3))])
+    await lab.check(range(3))
 
 
 async def test_a_decision_about_thousands_of_tasks_is_kept_whole(lab: Lab) -> None:

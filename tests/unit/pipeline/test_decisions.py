@@ -94,7 +94,8 @@ def test_each_attempt_has_an_id_of_its_own() -> None:
     assert found == ["s.7-9.3.41", "s.7-9.3.42"]
     assert [decisions.partition_of(each) for each in found] == [3, 3]
     assert all(decisions.is_own_id("s", each) for each in found)
-    assert not decisions.is_own_id("s", "s.driver")
+    assert decisions.is_own_id("s", "s.7-9.3"), "of releases before"
+    assert not any(decisions.is_own_id("s", f"s.{other}") for other in ("driver", "receipts", "slot.3", "7-9.3.41.1"))
     assert not decisions.is_own_id("s2", found[0])
 
 

@@ -59,7 +59,7 @@ def test_with_timeouts_it_is_exact_or_stops(version: int) -> None:
 
 def plain_task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
     """Without the driver's epoch in it: a zombie of a dead driver can fence off, and so abort, a decided transaction."""
-    return f"{sink_id}.run.{task.partition}.0"
+    return f"{sink_id}.0-0.{task.partition}.0"
 
 
 def fresh_epoch_commit(sink_id: str, batch: int, messages: Any) -> Any:
