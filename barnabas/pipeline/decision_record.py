@@ -57,7 +57,7 @@ class SlotMark(NamedTuple):
         return cls(next_batch, query, Identity.parse(identity))
 
 
-class Slot(NamedTuple):
+class TransactionSlot(NamedTuple):
     """A transactional id that the tasks of one partition reuse, batch after batch (see `decisions`)."""
 
     key: str
@@ -73,7 +73,7 @@ class BatchDecision(NamedTuple):
     query: str  # id of the query in Spark's checkpoint
     driver: Identity  # the driver that decided
     handles: tuple[PreparedPart, ...]
-    slots: tuple[Slot, ...] = ()  # usable when `handles` are committed
+    slots: tuple[TransactionSlot, ...] = ()  # usable when `handles` are committed
 
     def encode(self, length_max: int = CHUNK_LENGTH_MAX) -> list[str]:
         """Text in chunks of at most `length_max` characters, committed together, with the same token."""
@@ -116,7 +116,7 @@ class BatchDecision(NamedTuple):
             query, _, kept, _, participants, listed = json.loads(data)
             handles = tuple(PreparedPart(participants[which], key, token, rows) for which, key, token, rows in listed)
             slots = tuple(
-                Slot(key, Identity.parse(identity), Identity.parse(ticket), timeout_ms)
+                TransactionSlot(key, Identity.parse(identity), Identity.parse(ticket), timeout_ms)
                 for key, identity, ticket, timeout_ms in (kept if isinstance(kept, list) else ())
             )
         except (binascii.Error, zlib.error, TypeError, IndexError) as error:

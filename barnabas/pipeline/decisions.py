@@ -22,7 +22,7 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas.errors import BarnabasError
-from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, Slot, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, SlotMark, TransactionSlot
 from barnabas.pipeline.errors import PipelineError
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class BatchStart(NamedTuple):
 
     driver: Identity
     decision: BatchDecision | None = None  # the last one, without its parts
-    slots: tuple[Slot, ...] | None = None  # None: no id is reused
+    slots: tuple[TransactionSlot, ...] | None = None  # None: no id is reused
 
 
 def task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
@@ -168,7 +168,7 @@ def task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
     return f"{sink_id}.{start.driver}.{task.partition}.{task.unique}"
 
 
-def slot_for(start: BatchStart, partition: int, ticket: Identity) -> Slot | None:
+def slot_for(start: BatchStart, partition: int, ticket: Identity) -> TransactionSlot | None:
     """The slot that an attempt with this ticket may use."""
     for slot in start.slots or ():
         if partition_of(slot.key) == partition and ticket == _next(slot.ticket):
@@ -176,9 +176,9 @@ def slot_for(start: BatchStart, partition: int, ticket: Identity) -> Slot | None
     return None
 
 
-def next_slot(key: str, used: Identity, ticket: Identity, timeout_ms: int) -> Slot | None:
+def next_slot(key: str, used: Identity, ticket: Identity, timeout_ms: int) -> TransactionSlot | None:
     """The slot after the commit of a transaction, which raises the epoch; None if the epochs end."""
-    return Slot(key, _next(used), ticket, timeout_ms) if used.epoch < _EPOCH_MAX else None
+    return TransactionSlot(key, _next(used), ticket, timeout_ms) if used.epoch < _EPOCH_MAX else None
 
 
 def _next(identity: Identity) -> Identity:
@@ -363,7 +363,7 @@ class TaskMessage(NamedTuple):
     driver: Identity  # of the start of the batch
     query: str
     handles: tuple[PreparedPart, ...]  # empty if the task had no rows or skipped its input
-    slot: Slot | None = None  # for the next batch
+    slot: TransactionSlot | None = None  # for the next batch
 
 
 # -- a batch's end, on the driver --------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, Producer
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.pipeline import decisions
 from barnabas.pipeline.connection import connected
-from barnabas.pipeline.decision_record import BatchDecision, PreparedPart, Slot, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, PreparedPart, SlotMark, TransactionSlot
 from barnabas.pipeline.decisions import BatchStart, TaskMessage, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.file_sink import FileSink
@@ -288,7 +288,7 @@ class _Writing:
 
     def __init__(self, sink: _Sink, participants: list[TwoPhaseCommitSink], task: Task, spread: int) -> None:
         self.rows = 0
-        self.slot: Slot | None = None
+        self.slot: TransactionSlot | None = None
         self._sink = sink
         self._participants = participants
         self._task = task

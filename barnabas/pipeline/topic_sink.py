@@ -11,7 +11,7 @@ from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTr
 from barnabas.client.errors import KafkaError, TransactionFailed, UnsupportedByBroker
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import Identity, PreparedPart, Slot, SlotMark
+from barnabas.pipeline.decision_record import Identity, PreparedPart, SlotMark, TransactionSlot
 from barnabas.pipeline.decisions import BatchStart, CommitResult, EndTransaction, ReadSlot
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
@@ -36,7 +36,7 @@ class OpenEndedProducer(Producer):
     `slot`: its transactional id and identity; the producer then sends no InitProducerId.
     """
 
-    def __init__(self, slot: Slot | None = None, **settings: Any) -> None:
+    def __init__(self, slot: TransactionSlot | None = None, **settings: Any) -> None:
         super().__init__(**settings)
         self._slot = slot
 
@@ -138,7 +138,7 @@ class TopicSink(TwoPhaseCommitSink):
             raise
         return TopicPart(task, producer, self._rows(), name, self.name, ticket)
 
-    async def _claim(self, task: Task) -> tuple[Slot | None, Identity | None]:
+    async def _claim(self, task: Task) -> tuple[TransactionSlot | None, Identity | None]:
         """Takes a ticket, and with it the slot if this is the first attempt to do so (see `decisions`)."""
         if task.start.slots is None or await self._need().version() < 2:
             return None, None

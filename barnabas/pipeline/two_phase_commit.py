@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, Slot
+from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, TransactionSlot
 from barnabas.pipeline.decisions import (
     AbortHandle,
     BatchStart,
@@ -53,7 +53,7 @@ class Part(ABC):
     """Output of one task at one participant. `handle` is complete once the part is prepared."""
 
     handle: PreparedPart
-    slot: Slot | None = None  # of a prepared part: the name that the next batch may reuse
+    slot: TransactionSlot | None = None  # of a prepared part: the name that the next batch may reuse
 
     @abstractmethod
     async def write(self, batch: pa.RecordBatch) -> None:

@@ -15,8 +15,8 @@ from barnabas.pipeline.decision_record import (
     BatchDecision,
     Identity,
     PreparedPart,
-    Slot,
     SlotMark,
+    TransactionSlot,
 )
 from barnabas.pipeline.decisions import BatchStart, TaskName, admitted, slot_state, superseded
 from barnabas.pipeline.errors import PipelineError
@@ -29,7 +29,9 @@ DECISIONS = st.builds(
     st.text(),
     IDENTITIES,
     st.lists(HANDLES, max_size=20).map(tuple),
-    st.lists(st.builds(Slot, st.text(), IDENTITIES, IDENTITIES, st.integers(0, 2**31)), max_size=5).map(tuple),
+    st.lists(st.builds(TransactionSlot, st.text(), IDENTITIES, IDENTITIES, st.integers(0, 2**31)), max_size=5).map(
+        tuple
+    ),
 )
 
 
@@ -105,7 +107,7 @@ def test_a_sink_id_that_could_be_a_part_of_anothers_names_is_refused(sink_id: st
         decisions.check_sink_id(sink_id)
 
 
-SLOT = Slot("s.7-2.3.41", Identity(20, 5), Identity(30, 8), 0)
+SLOT = TransactionSlot("s.7-2.3.41", Identity(20, 5), Identity(30, 8), 0)
 START = BatchStart(Identity(7, 9), None, (SLOT, SLOT._replace(key="s.7-2.1.40")))
 
 
@@ -120,13 +122,13 @@ START = BatchStart(Identity(7, 9), None, (SLOT, SLOT._replace(key="s.7-2.1.40"))
     ],
 )
 def test_only_the_next_ticket_of_the_partition_gives_its_slot(
-    partition: int, ticket: tuple[int, int], found: Slot | None
+    partition: int, ticket: tuple[int, int], found: TransactionSlot | None
 ) -> None:
     assert decisions.slot_for(START, partition, Identity(*ticket)) == found
 
 
 def test_the_next_transaction_of_a_slot_has_the_epoch_after_the_commit() -> None:
-    assert decisions.next_slot("k", Identity(20, 4), Identity(30, 9), 7) == Slot(
+    assert decisions.next_slot("k", Identity(20, 4), Identity(30, 9), 7) == TransactionSlot(
         "k", Identity(20, 5), Identity(30, 9), 7
     )
     assert decisions.next_slot("k", Identity(20, 32_765), Identity(30, 9), 7) is None, "the producer id changes"
