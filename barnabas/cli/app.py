@@ -88,7 +88,10 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
         ("group", "group:app", "List, describe, reset and delete consumer groups.", ()),
         ("config", "config:app", "Show and change configs of topics, brokers and groups.", ()),
     ),
-    "Transactions": (("txn", "txn:app", "List, describe, explain and end transactions.", ()),),
+    "Transactions": (
+        ("txn", "txn:app", "List, describe, explain and end transactions.", ()),
+        ("sink", "sink:app", "List and describe the exactly-once sinks of Spark queries.", ()),
+    ),
     "Operation": (
         ("cluster", "cluster:app", "Show the cluster: its id, the brokers that serve, its features, its health.", ()),
         ("broker", "broker:app", "List brokers and remove registrations.", ()),

@@ -7,19 +7,38 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Annotated, Any, Final, NamedTuple
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from cyclopts import Parameter
 
-from barnabas.cli.render import EVERY_S_MIN, RED, Every, Json, Watch, as_json, marked, named, place, print_json, watched
+from barnabas.cli.render import (
+    EVERY_S_MIN,
+    RED,
+    YELLOW,
+    Every,
+    Json,
+    Watch,
+    as_json,
+    duration,
+    marked,
+    named,
+    place,
+    print_json,
+    watched,
+)
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, worked, wrong_call
-from barnabas.client.admin import Admin
+from barnabas.cli.streams import printable
 from barnabas.client.errors import KafkaError
 from barnabas.client.types import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.pipeline.sinks import SinkAdmin
 
 UNHEALTHY: Final = 10  # as of `rpk cluster health`
 NO_CONTROLLER: Final = "none answers; the lines below are of the time when one did, nodes may be down since"
 SHOWN_MAX: Final = 10  # partitions that the text names
+STALLED_MS: Final = 900_000  # as the default of transaction.max.timeout.ms, which two-phase commit does not obey
 
 
 class ClusterHealth(NamedTuple):
@@ -31,6 +50,7 @@ class ClusterHealth(NamedTuple):
     leaderless: tuple[TopicPartition, ...] = ()
     under_replicated: tuple[TopicPartition, ...] = ()
     unreachable: str = ""
+    stalled_sinks: tuple[str, ...] = ()  # a warning: their transactions hold back partitions for long
 
     def is_healthy(self, brokers: int) -> bool:
         """Whether nothing is missing and at least this many brokers serve."""
@@ -104,14 +124,14 @@ class _Probe:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._admin: Admin | None = None
+        self._admin: SinkAdmin | None = None
 
     async def read(self) -> ClusterHealth:
         """What is found now."""
         try:
             if self._admin is None:
                 await self._connection.check()
-                self._admin = self._connection.new_admin()
+                self._admin = self._connection.new_sink_admin()
                 await self._admin.start()
             return await _asked(self._admin)
         except KafkaError as error:
@@ -125,7 +145,7 @@ class _Probe:
             await admin.stop()
 
 
-async def _asked(admin: Admin) -> ClusterHealth:
+async def _asked(admin: SinkAdmin) -> ClusterHealth:
     brokers = await admin.list_brokers()
     names = await admin.list_topics(include_internal=True)
     topics = (await admin.describe_topics(names, refused={})).values()
@@ -142,7 +162,17 @@ async def _asked(admin: Admin) -> ClusterHealth:
         controller,
         tuple(tp for tp, p in partitions if p.leader < 0),
         tuple(tp for tp, p in partitions if len(p.isr) < len(p.replicas)),
+        stalled_sinks=await _stalled_sinks(admin),
     )
+
+
+async def _stalled_sinks(admin: SinkAdmin) -> tuple[str, ...]:
+    long_ago_ms = time.time() * 1000 - STALLED_MS
+    try:
+        opened = await admin.open_of_sinks()
+    except KafkaError:  # its coordinators do not answer, which other lines show
+        return ()
+    return tuple(name for name, found in opened.items() if found[0].start_time_ms < long_ago_ms)
 
 
 def _document(found: ClusterHealth, brokers: int) -> dict[str, Any]:
@@ -154,6 +184,7 @@ def _document(found: ClusterHealth, brokers: int) -> dict[str, Any]:
         "brokers_down": list(found.down),
         "leaderless_partitions": [place(tp) for tp in found.leaderless],
         "under_replicated_partitions": [place(tp) for tp in found.under_replicated],
+        "stalled_sinks": list(found.stalled_sinks),
     }
 
 
@@ -173,7 +204,15 @@ def health_text(found: ClusterHealth, brokers: int) -> str:
                 f"  under-replicated partitions: {_partitions(found.under_replicated)}",
                 RED if found.under_replicated else "",
             ),
+            *(marked(f"  warning: {_stalled(name)}", YELLOW) for name in found.stalled_sinks),
         )
+    )
+
+
+def _stalled(sink_id: str) -> str:
+    return (
+        f"open transactions of sink {printable(sink_id)} hold back read_committed readers for more than "
+        f"{duration(STALLED_MS)}: start its query again, or `barnabas txn abort --sink {printable(sink_id)}`"
     )
 
 

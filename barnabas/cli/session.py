@@ -42,6 +42,7 @@ from barnabas.runtime.scope import Scope
 
 if TYPE_CHECKING:
     from barnabas.client import Admin, Consumer, Producer
+    from barnabas.pipeline.sinks import SinkAdmin
 
 P = ParamSpec("P")
 
@@ -130,9 +131,22 @@ class Connection:
         async with self.new_admin() as admin:
             yield admin
 
+    @asynccontextmanager
+    async def sink_admin(self) -> AsyncIterator[SinkAdmin]:
+        """Runs a SinkAdmin, after `check`."""
+        await self.check()
+        async with self.new_sink_admin() as admin:
+            yield admin
+
     def new_admin(self) -> Admin:
         """Returns an Admin that is not started yet."""
         return client.Admin(**self._arguments("admin"))
+
+    def new_sink_admin(self) -> SinkAdmin:
+        """Returns a SinkAdmin that is not started yet."""
+        from barnabas.pipeline.sinks import SinkAdmin
+
+        return SinkAdmin(**self._arguments("admin"))
 
     def producer(self, **settings: Any) -> Producer:
         """Returns a Producer that is not started yet; `settings` override those of this connection.

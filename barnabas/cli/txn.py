@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from barnabas.cli.arguments import parse_duration
 from barnabas.cli.client_properties import WrongCall
+from barnabas.cli.confirmation import Yes, confirm
 from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Output, Report, duration, moment, named, place
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, raiser
 from barnabas.cli.session import each as each_of
@@ -19,6 +20,7 @@ from barnabas.client.errors import IllegalState, KafkaError, ResponseError
 
 STATES: Final = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+SHOWN_MAX: Final = 10  # partitions that a question names
 IN_FLIGHT_MAX: Final = 50  # DescribeTransactions requests at the same time
 
 app = App(
@@ -157,19 +159,49 @@ async def commit(
     print(f"committed {transactional_id} {kept}")
 
 
-@app.command(help_epilogue="Examples:\n\n- `barnabas txn abort my-transactional-id --only 4000:7`")
+@app.command(
+    help_epilogue="Examples:\n\n- `barnabas txn abort my-transactional-id --only 4000:7`\n- `barnabas txn abort --sink invoices`"
+)
 @client_command("txn abort", about="transactional-id:{transactional_id}")
 async def abort(
-    transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
+    transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")] = "",
     *,
     only: Only = "",
+    sink: Annotated[
+        str, Parameter(help="All transactions of this sink.id, left by a Spark query that never starts again.")
+    ] = "",
+    yes: Yes = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
-    """Abort an open transaction in place of its producer, which is fenced."""
+    """Abort an open transaction in place of its producer, which is fenced; with --sink the undecided ones of a sink."""
+    if bool(transactional_id) == bool(sink) or (sink and only):
+        raise WrongCall("name a transactional id, with or without --only, or a sink by --sink")
+    if sink:
+        await _abort_sink(sink, yes, connection)
+        return
     described = await _check_open(transactional_id, only, connection)
     async with connection.producer(transactional_id=transactional_id):
         pass  # its start sends InitProducerId, which aborts the open transaction
     print(f"aborted {transactional_id} {described.producer_id}:{described.producer_epoch}")
+
+
+async def _abort_sink(sink_id: str, yes: bool, connection: Connection) -> None:
+    async with connection.sink_admin() as admin:
+        opened = (await admin.open_of_sinks()).get(sink_id, ())
+        if not opened:
+            raise IllegalState(f"sink {sink_id!r} has no open transaction")
+        partitions = sorted({tp for each in opened for tp in each.partitions})
+        held = ", ".join(named(tp) for tp in partitions[:SHOWN_MAX]) + (", …" if len(partitions) > SHOWN_MAX else "")
+        confirm(yes, f"abort {len(opened)} transactions of sink {sink_id} ({held})? A running query of it fails.")
+        aborted, decided = await admin.abandon_sink(sink_id)
+    for part in sorted(aborted):
+        print(printable(f"aborted {part.key} {part.token.replace('-', ':')}"))
+    if decided:
+        shown = decided[0].key, decided[0].token.replace("-", ":")
+        raise IllegalState(
+            f"{len(decided)} transactions of sink {sink_id!r} stay open: a decision commits them. Start the query "
+            f"again, or commit each, as by `barnabas txn commit {shown[0]} --only {shown[1]}`"
+        )
 
 
 async def _check_open(transactional_id: str, only: str, connection: Connection) -> TransactionDescription:

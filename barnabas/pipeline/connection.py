@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Iterable
+from functools import cache
 
 from barnabas.client.errors import (
     AuthenticationFailed,
@@ -40,7 +43,20 @@ async def connected(
         if isinstance(error, (AuthenticationFailed, BrokerUnreachable, NotKafka, RequestTimedOut)):
             raise unreachable(client, error) from error
         raise
+    keep_imports()
     return cluster
+
+
+@cache
+def keep_imports() -> None:
+    """Takes what a Python worker of Spark has loaded out of its garbage collections, one after each task and commit.
+
+    Most objects belong to imported modules, and to look at them takes longer than a small task.
+    """
+    program = sys.modules["__main__"].__spec__
+    if program is not None and program.name == "pyspark.daemon":
+        gc.collect()
+        gc.freeze()
 
 
 def unreachable(client: ClientOptions, error: KafkaError) -> PipelineError:

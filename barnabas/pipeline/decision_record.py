@@ -57,25 +57,32 @@ class SlotMark(NamedTuple):
         return cls(next_batch, query, Identity.parse(identity))
 
 
+class TransactionSlot(NamedTuple):
+    """A transactional id that the tasks of one partition reuse, batch after batch (see `decisions`)."""
+
+    key: str
+    identity: Identity  # the only one that may begin the next transaction
+    ticket: Identity  # the last one taken: only the next one allows the use of `identity`
+    timeout_ms: int  # with which the id was initialized; 0 with two-phase commit
+
+
 class BatchDecision(NamedTuple):
     """Outcome of the batches before `next_batch`; the parts of the last one, `handles`, must be committed."""
 
     next_batch: int
     query: str  # id of the query in Spark's checkpoint
     driver: Identity  # the driver that decided
-    epochs_spent: int  # increase of the driver's epoch by the commit of the decision: 1 under transactions V2, else 0
-    run: str  # part of the names of first attempts; "" if names are not reused
-    reusable: bool  # every task was the first attempt of its partition, so no other task can use these names
     handles: tuple[PreparedPart, ...]
+    slots: tuple[TransactionSlot, ...] = ()  # usable when `handles` are committed
 
     def encode(self, length_max: int = CHUNK_LENGTH_MAX) -> list[str]:
         """Text in chunks of at most `length_max` characters, committed together, with the same token."""
         participants = list(dict.fromkeys(handle.participant for handle in self.handles))
         value = [
             self.query,
-            self.epochs_spent,
-            self.run,
-            int(self.reusable),
+            0,  # this and the second next have no meaning any more; so has a text in place of the slots
+            [[slot.key, str(slot.identity), str(slot.ticket), slot.timeout_ms] for slot in self.slots],
+            0,
             participants,
             [[participants.index(h.participant), h.key, h.token, h.rows] for h in self.handles],
         ]
@@ -106,8 +113,12 @@ class BatchDecision(NamedTuple):
         try:
             inflater = zlib.decompressobj()
             data = inflater.decompress(base64.b64decode(text, validate=True), _TEXT_BYTES_MAX)
-            query, spent, run, reusable, participants, listed = json.loads(data)
+            query, _, kept, _, participants, listed = json.loads(data)
             handles = tuple(PreparedPart(participants[which], key, token, rows) for which, key, token, rows in listed)
+            slots = tuple(
+                TransactionSlot(key, Identity.parse(identity), Identity.parse(ticket), timeout_ms)
+                for key, identity, ticket, timeout_ms in (kept if isinstance(kept, list) else ())
+            )
         except (binascii.Error, zlib.error, TypeError, IndexError) as error:
             raise ValueError(f"a decision cannot be read: {error}") from error
-        return cls(next_batch, query, Identity.parse(heads[0][0]), spent, run, bool(reusable), handles)
+        return cls(next_batch, query, Identity.parse(heads[0][0]), handles, slots)

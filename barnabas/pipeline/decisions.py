@@ -5,8 +5,11 @@ The caller performs the yielded effects: `two_phase_commit`, or the simulation. 
   cannot decide. No part is visible before the decision; none is aborted after it.
 - The driver lists open parts BEFORE it fences earlier drivers (or decides), and then aborts those in no decision: a
   slow driver never aborts parts of a newer one.
-- Transactional ids of tasks contain their driver's epoch: a task of a dead driver cannot abort, by InitProducerId, the
-  transaction of a later driver's task. For the exception see `next_run`.
+- Only the attempt that made up a transactional id sends InitProducerId for it, so no task can abort the transaction of
+  another one. Later batches reuse an id without InitProducerId, under the epoch that the last commit has raised
+  (KIP-890): an earlier user of the id can neither write nor end anything. Each attempt takes a ticket of its partition,
+  by InitProducerId of an id without transactions; only the ticket that follows the last decided one allows the reuse,
+  so of twins, zombies and repeated stages at most one attempt ever has an epoch. The others make up new ids.
 - If a commit is rejected, the slot mark in the same transaction proves whether it was committed earlier.
 """
 
@@ -19,7 +22,7 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas.errors import BarnabasError
-from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, SlotMark, TransactionSlot
 from barnabas.pipeline.errors import PipelineError
 
 T = TypeVar("T")
@@ -27,6 +30,8 @@ EffectSteps = Generator[Any, Any, T]
 
 NO_QUERY = ""  # the query in a decision about a batch without tasks
 _SINK_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
+_OF_SINK = re.compile(rf"({_SINK_ID.pattern})\.(\d+-\d+\.\d+(\.\d+)?|ticket\.\d+)")
+_EPOCH_MAX = 32_765  # a coordinator replaces the producer id at the end of the epochs
 
 
 class DriverReplaced(BarnabasError):
@@ -60,6 +65,13 @@ class ListOpen:
 @dataclass(frozen=True, slots=True)
 class Fence:
     """Fences earlier drivers by InitProducerId. Result: the new Identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsNewest:
+    """Whether no other driver has fenced this one. Result: bool."""
+
+    driver: Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +133,11 @@ def driver_id(sink_id: str) -> str:
     return f"{sink_id}.driver"
 
 
+def ticket_id(sink_id: str, partition: int) -> str:
+    """Transactional id whose epochs are the tickets of a partition. It has no transactions."""
+    return f"{sink_id}.ticket.{partition}"
+
+
 def group_id(sink_id: str, chunk: int = 0) -> str:
     """Group with the decision, or with one of its further chunks."""
     return f"eos-{sink_id}.{chunk}" if chunk else f"eos-{sink_id}"
@@ -135,37 +152,61 @@ class TaskName(NamedTuple):
     """One attempt at a Spark task."""
 
     partition: int
-    attempt: int  # number of the attempt within its stage attempt; 0 is the first
     unique: int  # Spark's taskAttemptId, unique within one Spark application
-
-    @property
-    def first(self) -> bool:
-        return self.attempt == 0
 
 
 class BatchStart(NamedTuple):
-    """What tasks and the end of a batch need of its start."""
+    """What tasks need of the start of their batch."""
 
     driver: Identity
-    run: str = ""  # part of the names of first attempts; "" if names are not reused
+    decision: BatchDecision | None = None  # the last one, without its parts
+    slots: tuple[TransactionSlot, ...] | None = None  # None: no id is reused
 
 
 def task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
-    """Transactional id of a task. Later batches reuse only the ids of first attempts in a run."""
-    if start.run and task.first:
-        return f"{sink_id}.{start.run}.{task.partition}"
+    """New transactional id of an attempt."""
     return f"{sink_id}.{start.driver}.{task.partition}.{task.unique}"
+
+
+def slot_for(start: BatchStart, partition: int, ticket: Identity) -> TransactionSlot | None:
+    """The slot that an attempt with this ticket may use."""
+    for slot in start.slots or ():
+        if partition_of(slot.key) == partition and ticket == _next(slot.ticket):
+            return slot
+    return None
+
+
+def next_slot(key: str, used: Identity, ticket: Identity, timeout_ms: int) -> TransactionSlot | None:
+    """The slot after the commit of a transaction, which raises the epoch; None if the epochs end."""
+    return TransactionSlot(key, _next(used), ticket, timeout_ms) if used.epoch < _EPOCH_MAX else None
+
+
+def _next(identity: Identity) -> Identity:
+    return Identity(identity.producer_id, identity.epoch + 1)
+
+
+def sink_of(transactional_id: str) -> str | None:
+    """The sink whose task has this id; None if it is of other software."""
+    found = _OF_SINK.fullmatch(transactional_id)
+    return found[1] if found is not None else None
+
+
+def sink_of_group(group: str) -> str | None:
+    """The sink that may keep its decision in this group."""
+    name = group.removeprefix("eos-")
+    return name if name != group and _SINK_ID.fullmatch(name) else None
 
 
 def is_own_id(sink_id: str, transactional_id: str) -> bool:
     """Whether this id belongs to a task of this sink."""
-    return transactional_id.startswith(f"{sink_id}.") and transactional_id != driver_id(sink_id)
+    return sink_of(transactional_id) == sink_id
 
 
-def is_of_start(sink_id: str, start: BatchStart, transactional_id: str) -> bool:
-    """Whether this id belongs to a task of this batch start, and so to no later one (see `next_run`)."""
-    runs = [str(start.driver), *([start.run] if start.run else [])]
-    return any(transactional_id.startswith(f"{sink_id}.{run}.") for run in runs)
+def is_of_start(sink_id: str, start: BatchStart, handle: PreparedPart) -> bool:
+    """Whether this transaction belongs to a task of this batch start, or is in one of its slots."""
+    if handle.key.startswith(f"{sink_id}.{start.driver}."):
+        return True
+    return any((slot.key, str(slot.identity)) == (handle.key, handle.token) for slot in start.slots or ())
 
 
 def partition_of(transactional_id: str) -> int:
@@ -175,46 +216,39 @@ def partition_of(transactional_id: str) -> int:
 # -- a batch's start, on the driver ------------------------------------------------------------------------------------
 
 
-def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> EffectSteps[BatchStart]:
+def start_batch(*, slot_timeout_ms: int | None = None, forgotten: int | None = None) -> EffectSteps[BatchStart]:
     """Starts a batch: fences earlier drivers, completes the last decision, aborts undecided parts.
 
     Args:
-        reuse: allows reuse of the ids of first attempts (see `next_run`). Valid only if Spark repeats no stages: a
-            repeated stage numbers its attempts from 0 again.
+        slot_timeout_ms: reuses ids initialized with this timeout (0: two-phase commit); None reuses none. Needs
+            transactions V2, whose commits raise the epoch.
         forgotten: `next_batch` of a decision whose lost parts the user has accepted.
     """
     listed: Sequence[PreparedPart] = yield ListOpen()
     driver: Identity = yield Fence()
     decision: BatchDecision | None = yield ReadDecision()
-    if decision is not None:
-        yield from complete(decision, forgotten)
+    lost = [] if decision is None else (yield from complete(decision, forgotten))
     yield from sweep(listed, decision)
-    return BatchStart(driver, next_run(driver, decision) if reuse else "")
+    if decision is None:
+        return BatchStart(driver, None, None if slot_timeout_ms is None else ())
+    keys = {handle.key for handle in lost}
+    usable = tuple(slot for slot in decision.slots if slot.timeout_ms == slot_timeout_ms and slot.key not in keys)
+    known = decision._replace(handles=(), slots=())
+    return BatchStart(driver, known, None if slot_timeout_ms is None else usable)
 
 
-def next_run(driver: Identity, decision: BatchDecision | None) -> str:
-    """The run, a part of the names of this batch's first attempts.
+def complete(decision: BatchDecision, forgotten: int | None = None) -> EffectSteps[list[PreparedPart]]:
+    """Phase two of a decision; may be repeated. Returns the lost parts that the user has accepted.
 
-    The decision's run is reused if no batch was begun in between (the driver's epoch follows directly) and all its
-    tasks were first attempts, so that no running task has their names. Reuse saves a new transactional id and a new
-    producer in every partition, for each task of each batch.
+    Raises HalfCommitted, DriverReplaced.
     """
-    if decision is not None and decision.run and decision.reusable:
-        expected = decision.driver.epoch + decision.epochs_spent + 1
-        if driver == Identity(decision.driver.producer_id, expected):
-            return decision.run
-    return str(driver)
-
-
-def complete(decision: BatchDecision, forgotten: int | None = None) -> EffectSteps[None]:
-    """Phase two of a decision; may be repeated. Raises HalfCommitted, DriverReplaced."""
     lost = []
     for handle in decision.handles:
         outcome: CommitResult = yield CommitHandle(handle, decision.next_batch)
         if outcome is CommitResult.LOST:
             lost.append(handle)
     if not lost or decision.next_batch == forgotten:
-        return
+        return lost
     latest: BatchDecision | None = yield ReadDecision()
     if latest != decision:
         raise DriverReplaced("a newer driver of this sink id has decided the next batch")
@@ -223,14 +257,25 @@ def complete(decision: BatchDecision, forgotten: int | None = None) -> EffectSte
 
 def sweep(listed: Iterable[PreparedPart], decision: BatchDecision | None) -> EffectSteps[None]:
     """Aborts parts listed before the fence that are in no decision."""
-    decided = _keys(decision.handles) if decision is not None else frozenset()
+    decided = _decided(decision)
     for handle in listed:
-        if (handle.participant, handle.key) not in decided:
+        if handle[:3] not in decided:
             yield AbortHandle(handle)
 
 
-def _keys(handles: Iterable[PreparedPart]) -> frozenset[tuple[str, str]]:
-    return frozenset((handle.participant, handle.key) for handle in handles)
+def _decided(decision: BatchDecision | None) -> frozenset[tuple[str, str, str]]:
+    """Participant, key and token of the decided parts."""
+    return frozenset(part[:3] for part in decision.handles) if decision is not None else frozenset()
+
+
+def abandon() -> EffectSteps[tuple[list[PreparedPart], list[PreparedPart]]]:
+    """Ends a sink: fences its driver and aborts the undecided parts. Returns these, and the decided ones, which stay."""
+    listed: Sequence[PreparedPart] = yield ListOpen()
+    yield Fence()
+    decision: BatchDecision | None = yield ReadDecision()
+    yield from sweep(listed, decision)
+    decided = _decided(decision)
+    return [part for part in listed if part[:3] not in decided], [part for part in listed if part[:3] in decided]
 
 
 def _instructions(decision: BatchDecision, lost: Sequence[PreparedPart]) -> str:
@@ -315,17 +360,17 @@ def _older_checkpoint(next_batch: int, batch: int) -> PipelineError:
 class TaskMessage(NamedTuple):
     """Message of a task to its driver."""
 
-    start: BatchStart
-    task: TaskName
+    driver: Identity  # of the start of the batch
     query: str
     handles: tuple[PreparedPart, ...]  # empty if the task had no rows or skipped its input
+    slot: TransactionSlot | None = None  # for the next batch
 
 
 # -- a batch's end, on the driver --------------------------------------------------------------------------------------
 
 
 def commit_batch(
-    sink_id: str, batch: int, messages: Sequence[TaskMessage], epochs_spent: int, forgotten: int | None = None
+    sink_id: str, batch: int, messages: Sequence[TaskMessage], forgotten: int | None = None
 ) -> EffectSteps[BatchDecision]:
     """Decides the batch, commits its parts, aborts other attempts. Returns the decision in force.
 
@@ -339,12 +384,12 @@ def commit_batch(
         if standing is not None:
             return standing
         driver: Identity = yield Fence()
-        first = BatchDecision(batch + 1, NO_QUERY, driver, epochs_spent, "", False, ())
+        first = BatchDecision(batch + 1, NO_QUERY, driver, ())
         if not (yield CommitDecision(first)):
             raise _replaced(sink_id)
         return first
     handles = tuple(handle for message in messages for handle in message.handles)
-    start, query = messages[0].start, messages[0].query
+    driver, query = messages[0].driver, messages[0].query
     if standing is not None and not admitted(standing, batch, query, sink_id, adopt=True):
         yield from complete(standing, forgotten)
         yield from sweep(handles, standing)
@@ -352,15 +397,9 @@ def commit_batch(
     if standing is not None and not handles:
         return standing  # nothing was written: the batch may be run again
     listed: Sequence[PreparedPart] = yield ListOpen()
-    decision = BatchDecision(
-        next_batch=batch + 1,
-        query=query,
-        driver=start.driver,
-        epochs_spent=epochs_spent,
-        run=start.run,
-        reusable=all(message.task.first for message in messages),
-        handles=handles,
-    )
+    slots = {partition_of(slot.key): slot for slot in (standing.slots if standing is not None else ())}
+    slots |= {partition_of(message.slot.key): message.slot for message in messages if message.slot is not None}
+    decision = BatchDecision(batch + 1, query, driver, handles, tuple(slots.values()))
     if not (yield CommitDecision(decision)):
         raise _replaced(sink_id)
     yield from complete(decision)
@@ -376,11 +415,11 @@ def _replaced(sink_id: str) -> DriverReplaced:
 
 
 def abort_batch(
-    batch: int, messages: Iterable[TaskMessage | None], start: BatchStart | None = None
+    batch: int, messages: Iterable[TaskMessage | None], driver: Identity | None = None
 ) -> EffectSteps[None]:
     """Ends a failed batch: drops its parts, or commits them if it was decided.
 
-    Spark also calls this after `commit` raised. Killed tasks have sent no message: `start`, if known, identifies their
+    Spark also calls this after `commit` raised. Killed tasks have sent no message: `driver`, if known, identifies their
     parts.
     """
     standing: BatchDecision | None = yield ReadDecision()
@@ -388,10 +427,15 @@ def abort_batch(
     if standing is not None and standing.next_batch > batch:
         yield from complete(standing)
     yield from sweep([handle for message in arrived for handle in message.handles], standing)
-    start = arrived[0].start if arrived else start
-    if start is not None:
-        listed: Sequence[PreparedPart] = yield ListOpen(start)
-        yield from sweep(listed, standing)
+    driver = arrived[0].driver if arrived else driver
+    if driver is None:
+        return
+    start = BatchStart(driver, None, standing.slots if standing is not None else ())
+    listed: Sequence[PreparedPart] = yield ListOpen(start)
+    in_slots = {slot.key for slot in start.slots or ()}.intersection(handle.key for handle in listed)
+    if in_slots and not (yield IsNewest(driver)):  # asked after the list: these may be of a newer driver's tasks
+        listed = [handle for handle in listed if handle.key not in in_slots]
+    yield from sweep(listed, standing)
 
 
 # -- one transaction ---------------------------------------------------------------------------------------------------

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any
-
-from pyspark import TaskContext
 
 from barnabas.client.consumer.ranges import Chunk, RangeReader, fetch_together
 from barnabas.client.errors import KafkaError, LogTruncated, OffsetOutOfRange, RequestTimedOut
@@ -75,8 +71,6 @@ def read_ranges(
             steps.run_until_complete(cluster.close())
     finally:
         steps.close()
-    if TaskContext.get() is not None:
-        _keep_imports()
 
 
 def _decoded(pieces: Sequence[Piece], columns: Sequence[str]) -> Iterator[Any]:
@@ -97,17 +91,6 @@ def _decoded(pieces: Sequence[Piece], columns: Sequence[str]) -> Iterator[Any]:
         ) from error
     if rows is not None:
         yield rows
-
-
-@cache
-def _keep_imports() -> None:
-    """Once in a Python worker: takes what is loaded now out of the garbage collection after each task.
-
-    PySpark's daemon collects all garbage then. Most objects belong to imported modules, and to look at them takes longer
-    than a small task.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 class _Task:

@@ -32,7 +32,7 @@ from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, Producer
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.pipeline import decisions
 from barnabas.pipeline.connection import connected
-from barnabas.pipeline.decision_record import BatchDecision, PreparedPart, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, PreparedPart, SlotMark, TransactionSlot
 from barnabas.pipeline.decisions import BatchStart, TaskMessage, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.file_sink import FileSink
@@ -163,16 +163,20 @@ class _Sink:
         async with self.connected() as cluster:
             coordinator = self.coordinator(TransactionRequests(cluster))
             while True:
-                await coordinator.abort_batch(batch, tasks, self.start)
+                await coordinator.abort_batch(batch, tasks, self.start.driver if self.start is not None else None)
                 if clock.monotonic_ms() >= until_ms:
                     return
                 await asyncio.sleep(_STRAGGLER_POLL_S)
 
     def coordinator(self, requests: TransactionRequests) -> CommitCoordinator:
         options = self.options
-        participants = self.participants(requests)
+        timeout_ms = 0 if self.two_phase else self.transaction_timeout_ms
         return CommitCoordinator(
-            options.sink_id, requests, participants, forgotten=options.forgotten, reuse=options.reuse
+            options.sink_id,
+            requests,
+            self.participants(requests),
+            forgotten=options.forgotten,
+            slot_timeout_ms=timeout_ms if options.reuse else None,
         )
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
@@ -194,11 +198,10 @@ class _Sink:
         async with self.connected() as cluster:
             requests = TransactionRequests(cluster)
             coordinator = self.coordinator(requests)
-            standing = await coordinator.read_decision()
-            if not decisions.admitted(standing, batch, query, options.sink_id, adopt=options.adopt):
+            if not decisions.admitted(start.decision, batch, query, options.sink_id, adopt=options.adopt):
                 rows = sum(each.num_rows for each in batches)
                 log.info("sink %s: batch %d is already decided, %d rows are skipped", options.sink_id, batch, rows)
-                return SinkMessage(rows, TaskMessage(start, name, query, ()))
+                return SinkMessage(rows, TaskMessage(start.driver, query, ()))
             task = Task(options.sink_id, start, name, batch, query)
             writing = _Writing(self, list(coordinator.participants.values()), task, name.partition)
             try:
@@ -212,7 +215,7 @@ class _Sink:
             except BaseException:
                 await writing.discard()
                 raise
-            return SinkMessage(writing.rows, TaskMessage(start, name, query, handles))
+            return SinkMessage(writing.rows, TaskMessage(start.driver, query, handles, writing.slot))
 
     async def _write_per_partition(
         self, batches: Iterator[pa.RecordBatch], task: TaskName, batch: int, query: str
@@ -285,6 +288,7 @@ class _Writing:
 
     def __init__(self, sink: _Sink, participants: list[TwoPhaseCommitSink], task: Task, spread: int) -> None:
         self.rows = 0
+        self.slot: TransactionSlot | None = None
         self._sink = sink
         self._participants = participants
         self._task = task
@@ -305,6 +309,7 @@ class _Writing:
         handles = []
         for participant, part, _ in self._parts:
             handles.append(await participant.pre_commit(part))
+            self.slot = self.slot or part.slot
             await part.close()
         return tuple(handles)
 
@@ -357,7 +362,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
 
 def _task_name(context: TaskContext) -> TaskName:
-    return TaskName(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+    return TaskName(context.partitionId(), context.taskAttemptId())
 
 
 def _tasks(messages: Iterable[Any]) -> list[TaskMessage]:

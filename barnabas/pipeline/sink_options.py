@@ -117,7 +117,7 @@ class SinkOptions:
             files_path=files_path,
             adopt=options.flag("sink.adopt", False),
             forgotten=options.number("sink.forget", 1),
-            reuse=options.flag("sink.reuse.ids", False),
+            reuse=options.flag("sink.reuse.ids", True),
             two_phase=None if two_phase == "auto" else two_phase == "true",
             transaction_timeout_ms=options.number("transaction.timeout.ms", 1_000, 2**31 - 1),
             compression=None if compression == "none" else compression,

@@ -11,7 +11,7 @@ from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTr
 from barnabas.client.errors import KafkaError, TransactionFailed, UnsupportedByBroker
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import Identity, PreparedPart, SlotMark
+from barnabas.pipeline.decision_record import Identity, PreparedPart, SlotMark, TransactionSlot
 from barnabas.pipeline.decisions import BatchStart, CommitResult, EndTransaction, ReadSlot
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
@@ -24,13 +24,27 @@ if TYPE_CHECKING:
     from barnabas.pipeline.topic_rows import TopicRows
 
 TIMEOUT_MS = 900_000  # default transaction timeout: the brokers' default of transaction.max.timeout.ms
+_TICKET_TIMEOUT_MS = 60_000  # without effect: the id has no transactions
 _BROKER = 4  # resource type of DescribeConfigs
 _TWO_PHASE = "transaction.two.phase.commit.enable"
 _TIMEOUT_MAX = "transaction.max.timeout.ms"
 
 
 class OpenEndedProducer(Producer):
-    """A producer whose transaction stays open after it, also without two-phase commit (with its timeout)."""
+    """A producer whose transaction stays open after it, also without two-phase commit (with its timeout).
+
+    `slot`: its transactional id and identity; the producer then sends no InitProducerId.
+    """
+
+    def __init__(self, slot: TransactionSlot | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._slot = slot
+
+    def _initialize(self) -> None:
+        if self._slot is None:
+            super()._initialize()
+        else:
+            self._delivery.resume(*self._slot.identity)
 
     async def prepare(self) -> PreparedTransaction:
         """As Producer.prepare, on every cluster."""
@@ -45,10 +59,19 @@ class OpenEndedProducer(Producer):
 class TopicPart(Part):
     """Transaction of one task."""
 
-    def __init__(self, task: Task, producer: OpenEndedProducer, rows: TopicRows, name: str, participant: str) -> None:
+    def __init__(
+        self,
+        task: Task,
+        producer: OpenEndedProducer,
+        rows: TopicRows,
+        name: str,
+        participant: str,
+        ticket: Identity | None,
+    ) -> None:
         self.task = task
         self.producer = producer
         self.rows = rows
+        self.ticket = ticket
         self.handle = PreparedPart(participant, name, str(producer.identity), 0)
 
     async def write(self, batch: pa.RecordBatch) -> None:
@@ -63,7 +86,7 @@ class TopicSink(TwoPhaseCommitSink):
 
     Args:
         sink_id: id of the sink.
-        requests: sends requests to the cluster; None in tasks, which only begin and prepare.
+        requests: sends requests to the cluster; None in tasks that only begin and prepare, and reuse no ids.
         rows: creates the TopicRows of a part; None on the driver.
         producer: settings of the producers, as in barnabas.client.Producer.
         two_phase: whether the cluster has two-phase commit (KIP-939).
@@ -94,8 +117,10 @@ class TopicSink(TwoPhaseCommitSink):
     async def begin(self, task: Task) -> TopicPart:
         if self._rows is None:
             raise InvariantViolated("a TopicSink without rows cannot begin a part")
-        name = decisions.task_id(self.sink_id, task.start, task.name)
+        slot, ticket = await self._claim(task)
+        name = slot.key if slot is not None else decisions.task_id(self.sink_id, task.start, task.name)
         producer = OpenEndedProducer(
+            slot,
             transactional_id=name,
             two_phase_commit=self._two_phase,
             transaction_timeout_ms=self._timeout_ms,
@@ -111,7 +136,15 @@ class TopicSink(TwoPhaseCommitSink):
         except BaseException:
             await producer.stop()
             raise
-        return TopicPart(task, producer, self._rows(), name, self.name)
+        return TopicPart(task, producer, self._rows(), name, self.name, ticket)
+
+    async def _claim(self, task: Task) -> tuple[TransactionSlot | None, Identity | None]:
+        """Takes a ticket, and with it the slot if this is the first attempt to do so (see `decisions`)."""
+        if task.start.slots is None or await self._need().version() < 2:
+            return None, None
+        name = decisions.ticket_id(self.sink_id, task.name.partition)
+        ticket = await self._need().fence(name, transaction_timeout_ms=_TICKET_TIMEOUT_MS)
+        return decisions.slot_for(task.start, task.name.partition, ticket), ticket
 
     async def pre_commit(self, part: Part) -> PreparedPart:
         if not isinstance(part, TopicPart):
@@ -127,6 +160,9 @@ class TopicSink(TwoPhaseCommitSink):
         if Identity(*prepared) != identity:
             raise TransactionFailed(f"the transaction changed hands: {identity} became {prepared}")
         part.handle = PreparedPart(self.name, part.handle.key, str(identity), part.rows.count)
+        if part.ticket is not None:
+            timeout_ms = 0 if self._two_phase else self._timeout_ms
+            part.slot = decisions.next_slot(part.handle.key, identity, part.ticket, timeout_ms)
         return part.handle
 
     # -- the driver ----------------------------------------------------------------------------------------------------
@@ -147,12 +183,12 @@ class TopicSink(TwoPhaseCommitSink):
         await self._need().end(handle.key, Identity.parse(handle.token), commit=False)
 
     async def list_open(self, start: BatchStart | None = None) -> Sequence[PreparedPart]:
-        return [
+        listed = [
             PreparedPart(self.name, name, str(identity), 0)
             for name, identity in await self._need().list_open(f"{self.sink_id}.")
             if decisions.is_own_id(self.sink_id, name)
-            and (start is None or decisions.is_of_start(self.sink_id, start, name))
         ]
+        return [part for part in listed if start is None or decisions.is_of_start(self.sink_id, start, part)]
 
     async def read_slot(self, partition: int, *, stable: bool) -> SlotMark | None:
         """The committed slot mark of a partition."""

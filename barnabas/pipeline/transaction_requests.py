@@ -97,15 +97,19 @@ class TransactionRequests:
             raise
         return True
 
+    async def identity_of(self, transactional_id: str) -> Identity:
+        """The present producer id and epoch of a transactional id."""
+        state = (await self._describe(transactional_id)).transaction_states[0]
+        return Identity(state.producer_id, state.producer_epoch)
+
     async def list_open(self, prefix: str) -> list[tuple[str, Identity]]:
         """Transactional ids with this prefix and an open transaction, with identities."""
         while (names := await self._names(prefix)) is None:
             pass  # coordinators have moved: repeat
         found = []
         for name in names:
-            request = DescribeTransactionsRequest(transactional_ids=[name])
             try:
-                answer = await self._ask("transaction", name, request, lambda r: r.transaction_states[0].error_code)
+                answer = await self._describe(name)
             except KafkaError as error:
                 if error.code in _REFUSED:
                     continue
@@ -114,6 +118,10 @@ class TransactionRequests:
             if state.transaction_state == "Ongoing":
                 found.append((name, Identity(state.producer_id, state.producer_epoch)))
         return found
+
+    async def _describe(self, name: str) -> Any:
+        request = DescribeTransactionsRequest(transactional_ids=[name])
+        return await self._ask("transaction", name, request, lambda r: r.transaction_states[0].error_code)
 
     async def _names(self, prefix: str) -> list[str] | None:
         """Ids with this prefix and an open transaction on all brokers; None if a broker has left."""

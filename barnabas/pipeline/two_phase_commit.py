@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import BatchDecision, PreparedPart
+from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, TransactionSlot
 from barnabas.pipeline.decisions import (
     AbortHandle,
     BatchStart,
@@ -20,6 +20,7 @@ from barnabas.pipeline.decisions import (
     CommitResult,
     EffectSteps,
     Fence,
+    IsNewest,
     ListOpen,
     ReadDecision,
     TaskMessage,
@@ -52,6 +53,7 @@ class Part(ABC):
     """Output of one task at one participant. `handle` is complete once the part is prepared."""
 
     handle: PreparedPart
+    slot: TransactionSlot | None = None  # of a prepared part: the name that the next batch may reuse
 
     @abstractmethod
     async def write(self, batch: pa.RecordBatch) -> None:
@@ -114,7 +116,7 @@ class CommitCoordinator:
         sink_id: prefix of all names of the sink.
         requests: sends requests to the cluster that stores the decisions.
         participants: the participants of each decision.
-        forgotten, reuse: see `decisions.start_batch`.
+        forgotten, slot_timeout_ms: see `decisions.start_batch`.
     """
 
     def __init__(
@@ -124,32 +126,33 @@ class CommitCoordinator:
         participants: Sequence[TwoPhaseCommitSink],
         *,
         forgotten: int | None = None,
-        reuse: bool = False,
+        slot_timeout_ms: int | None = None,
     ) -> None:
         decisions.check_sink_id(sink_id)
         self.sink_id = sink_id
         self.requests = requests
         self.participants = {participant.name: participant for participant in participants}
         self.forgotten = forgotten
-        self.reuse = reuse
+        self.slot_timeout_ms = slot_timeout_ms
 
     async def start_batch(self) -> BatchStart:
         """Starts a batch, on the driver before its tasks. Raises HalfCommitted for a lost part of the last batch."""
-        return await self.run(decisions.start_batch(reuse=self.reuse, forgotten=self.forgotten))
+        reuses = await self.requests.version() >= 2
+        slot_timeout_ms = self.slot_timeout_ms if reuses else None
+        return await self.run(decisions.start_batch(slot_timeout_ms=slot_timeout_ms, forgotten=self.forgotten))
 
     async def commit_batch(self, batch: int, messages: Sequence[TaskMessage]) -> BatchDecision:
         """Decides and commits a batch with all its messages; repeats the commit of a decided batch.
 
         Raises DriverReplaced, or HalfCommitted if a part of the batch is lost.
         """
-        spent = 1 if await self.requests.version() >= 2 else 0
-        return await self.run(decisions.commit_batch(self.sink_id, batch, messages, spent, self.forgotten))
+        return await self.run(decisions.commit_batch(self.sink_id, batch, messages, self.forgotten))
 
     async def abort_batch(
-        self, batch: int, messages: Sequence[TaskMessage | None], start: BatchStart | None = None
+        self, batch: int, messages: Sequence[TaskMessage | None], driver: Identity | None = None
     ) -> None:
         """Drops the parts of a failed batch, unless it was decided."""
-        await self.run(decisions.abort_batch(batch, messages, start))
+        await self.run(decisions.abort_batch(batch, messages, driver))
 
     async def read_decision(self, *, stable: bool = True) -> BatchDecision | None:
         """The last decision; `stable` waits for one being committed."""
@@ -189,6 +192,8 @@ class CommitCoordinator:
         if isinstance(effect, Fence):
             name = decisions.driver_id(self.sink_id)
             return await self.requests.fence(name, transaction_timeout_ms=_DRIVER_TIMEOUT_MS)
+        if isinstance(effect, IsNewest):
+            return await self.requests.identity_of(decisions.driver_id(self.sink_id)) == effect.driver
         if isinstance(effect, ListOpen):
             return [handle for p in self.participants.values() for handle in await p.list_open(effect.start)]
         raise InvariantViolated(f"no code performs the effect {effect!r} of the protocol")

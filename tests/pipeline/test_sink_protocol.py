@@ -21,11 +21,21 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from barnabas.client import Admin
+from barnabas.client.errors import KafkaError
 from barnabas.pipeline.decision_record import BatchDecision, PreparedPart
-from barnabas.pipeline.decisions import CommitDecision, CommitHandle, DriverReplaced, Fence, HalfCommitted, TaskName
+from barnabas.pipeline.decisions import (
+    CommitDecision,
+    CommitHandle,
+    DriverReplaced,
+    Fence,
+    HalfCommitted,
+    TaskMessage,
+    TaskName,
+)
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.sink import SinkMessage, StreamSink
 from barnabas.pipeline.sink_options import SinkOptions
+from barnabas.pipeline.sinks import SinkAdmin
 from barnabas.pipeline.topic_sink import TopicPart, TopicSink
 from barnabas.pipeline.transaction_requests import TransactionRequests
 from barnabas.pipeline.two_phase_commit import CommitCoordinator, Task
@@ -93,7 +103,6 @@ class Lab:
         *,
         batch: int = 0,
         partition: int = 0,
-        attempt: int = 0,
         query: str = "q",
     ) -> SinkMessage:
         self.attempts += 1
@@ -101,7 +110,7 @@ class Lab:
             {"key": [b"%d" % n for n in numbers], "value": [b"%d" % n for n in numbers]},
             schema=pa.schema({"key": pa.binary(), "value": pa.binary()}),
         )
-        name = TaskName(partition, attempt, self.attempts)
+        name = TaskName(partition, self.attempts)
         return await sink._write_exactly_once(iter([rows]), name, batch, query)
 
     def output(self) -> list[int]:
@@ -295,31 +304,150 @@ async def test_a_driver_that_died_before_the_decision_leaves_nothing(lab: Lab) -
 
 async def test_of_twins_one_counts(lab: Lab) -> None:
     sink = await lab.started()
-    first, second = await asyncio.gather(lab.task(sink, range(5)), lab.task(sink, range(5), attempt=1))
+    first, second = await asyncio.gather(lab.task(sink, range(5)), lab.task(sink, range(5)))
     await lab.sink()._commit(0, [second])
     await lab.check(range(5))
     assert first.task is not None
 
 
-async def test_ids_are_used_again_where_that_is_asked_for(lab: Lab) -> None:
-    lab.options["sink.reuse.ids"] = "true"
-    used = set()
-    for batch in range(3):
-        sink = await lab.started()
-        message = await lab.task(sink, range(2 * batch, 2 * batch + 2), batch=batch)
-        assert message.task is not None
-        used.add(message.task.handles[0].key)
-        await lab.sink()._commit(batch, [message])
-    await lab.check(range(6))
-    assert len(used) == 1
-    sink = await lab.started()
-    await lab.task(sink, range(6, 8), batch=3)
-    successor = await lab.started()
-    message = await lab.task(successor, range(6, 8), batch=3)
+def key_of(message: SinkMessage) -> str:
+    """The transactional id of a task."""
     assert message.task is not None
-    assert message.task.handles[0].key not in used, "somebody has begun a batch in between"
-    await lab.sink()._commit(3, [message])
+    return message.task.handles[0].key
+
+
+async def reuses(lab: Lab) -> bool:
+    """Whether the cluster has transactions V2."""
+    async with lab.sink().connected() as cluster:
+        return await TransactionRequests(cluster).version() >= 2
+
+
+async def test_the_next_batches_reuse_transactional_ids(lab: Lab) -> None:
+    """Also after a batch without rows in the partition, and in a new driver; neither without V2 nor if it is switched off."""
+    wanted = 1 if await reuses(lab) else 3
+    for options, expected in (({}, wanted), ({"sink.reuse.ids": "false"}, 3)):
+        lab.options["sink.id"] = f"s-{uuid.uuid4().hex[:8]}"
+        first = len(lab.output())
+        used = set()
+        for batch, (row, partition) in enumerate([(0, 0), (1, 1), (2, 0), (3, 0)]):
+            sink = await lab.started(**options)
+            numbers = range(first + row, first + row + 1)
+            message = await lab.task(sink, numbers, batch=batch, partition=partition)
+            used |= {key_of(message)} if partition == 0 else set()
+            await lab.sink(**options)._commit(batch, [message])
+        await lab.check(range(first + 4))
+        assert len(used) == expected
+
+
+async def test_a_zombie_of_the_batch_before_writes_in_no_later_one(lab: Lab) -> None:
+    """It wakes with its slot while a task of the next batch, or of its successor, writes and is prepared."""
+    messages = [await lab.task(await lab.started(), range(2))]
+    await lab.sink()._commit(0, messages)
+    dead = await lab.started(HeldSink)
+    assert isinstance(dead, HeldSink)
+    dead.reached, dead.released = asyncio.Event(), asyncio.Event()
+    zombie = asyncio.create_task(lab.task(dead, range(2, 4), batch=1))
+    await dead.reached.wait()
+    message = await lab.task(await lab.started(), range(2, 4), batch=1)
+    assert (key_of(message) == key_of(messages[0])) == await reuses(lab)
+    with pytest.raises(Dies):
+        await lab.sink(dying(lambda e: isinstance(e, CommitHandle)))._commit(1, [message])
+    dead.released.set()
+    with pytest.raises(PipelineError, match="twin"):
+        await zombie
+    later = await lab.task(await lab.started(), range(4, 6), batch=2)
+    await lab.sink()._commit(2, [later])
+    await lab.check(range(6))
+
+
+async def test_a_zombie_that_has_the_slot_leaves_it_to_nobody(lab: Lab) -> None:
+    """It is prepared when the successor's task of the same batch begins, and its driver aborts when that is prepared, too."""
+    await lab.sink()._commit(0, [await lab.task(await lab.started(), range(2))])
+    old = await lab.started()
+    stale = await lab.task(old, range(2, 4), batch=1)
+    new = await lab.started()
+    fresh = await lab.task(new, range(2, 4), batch=1)
+    assert key_of(fresh) != key_of(stale)
+    await lab.sink()._abort(1, [stale, None])
+    await lab.sink()._commit(1, [fresh])
+    for batch in (2, 3):
+        await lab.sink()._commit(
+            batch, [await lab.task(await lab.started(), range(2 * batch, 2 * batch + 2), batch=batch)]
+        )
     await lab.check(range(8))
+
+
+async def test_an_older_driver_does_not_abort_what_a_newer_ones_task_has_in_the_slot(lab: Lab) -> None:
+    await lab.sink()._commit(0, [await lab.task(await lab.started(), range(2))])
+    old = await lab.started()
+    new = await lab.started()
+    fresh = await lab.task(new, range(2, 4), batch=1)
+    assert old.start is not None
+    lost = SinkMessage(0, TaskMessage(old.start.driver, "q", ()))
+    await lab.sink()._abort(1, [lost, None])
+    await lab.sink()._commit(1, [fresh])
+    await lab.check(range(4))
+
+
+async def test_a_killed_task_in_a_slot_is_aborted_with_its_batch(lab: Lab) -> None:
+    """It has sent no message; another task of the batch has."""
+    await lab.sink()._commit(0, [await lab.task(await lab.started(), range(2))])
+    sink = await lab.started()
+    await lab.task(sink, range(2, 4), batch=1)  # its message is lost
+    other = await lab.task(sink, range(4, 6), batch=1, partition=1)
+    await lab.sink()._abort(1, [None, other])
+    await lab.check(range(2))
+
+
+async def test_a_stale_slot_costs_an_attempt_and_no_more(lab: Lab) -> None:
+    """Something else has raised the epoch of its transactional id: the first attempt fails, the next one takes a new id."""
+    message = await lab.task(await lab.started(), range(2))
+    await lab.sink()._commit(0, [message])
+    sink = await lab.started()
+    async with sink.connected() as cluster:
+        await TransactionRequests(cluster).fence(key_of(message), transaction_timeout_ms=60_000)
+    if await reuses(lab):
+        with pytest.raises(KafkaError):
+            await lab.task(sink, range(2, 4), batch=1)
+    again = await lab.task(sink, range(2, 4), batch=1)
+    assert key_of(again) != key_of(message)
+    await lab.sink()._commit(1, [again])
+    await lab.check(range(4))
+
+
+async def test_an_abandoned_sink_is_ended_except_for_what_is_decided(lab: Lab) -> None:
+    sink_id = lab.options["sink.id"]
+    sink = await lab.started()
+    messages = [await lab.task(sink, range(3)), await lab.task(sink, range(3, 5), partition=1)]
+    orphan = await lab.task(sink, range(3))
+    with pytest.raises(Dies):
+        await lab.sink(dying(lambda e: isinstance(e, CommitHandle)))._commit(0, messages)
+    async with SinkAdmin(bootstrap_servers=lab.bootstrap) as admin:
+        (found,) = [each for each in await admin.list_sinks() if each.sink_id == sink_id]
+        assert found.decision is not None
+        assert (found.decision.next_batch, found.decision.query) == (1, "q")
+        decided = {each.transactional_id: found.is_decided(each) for each in found.open}
+        assert decided == {key_of(messages[0]): True, key_of(messages[1]): True, key_of(orphan): False}
+        assert {tp.topic for each in found.open for tp in each.partitions} >= {lab.topic}
+        aborted, kept = await admin.abandon_sink(sink_id)
+        assert [part.key for part in aborted] == [key_of(orphan)]
+        assert {part.key for part in kept} == {key_of(message) for message in messages}
+    await lab.started()
+    await lab.check(range(5))
+
+
+async def test_a_running_query_cannot_decide_what_was_abandoned(lab: Lab) -> None:
+    sink = await lab.started()
+    messages = [await lab.task(sink, range(3))]
+    async with SinkAdmin(bootstrap_servers=lab.bootstrap) as admin:
+        assert lab.options["sink.id"] in await admin.open_of_sinks()
+        aborted, kept = await admin.abandon_sink(lab.options["sink.id"])
+        assert ([part.key for part in aborted], kept) == ([key_of(messages[0])], [])
+    with pytest.raises(DriverReplaced):
+        await lab.sink()._commit(0, messages)
+    await lab.sink()._abort(0, messages)
+    await lab.sink()._commit(0, [await lab.task(await lab.started(), range(3))])
+    await lab.check(range(3))
 
 
 async def test_a_decision_about_thousands_of_tasks_is_kept_whole(lab: Lab) -> None:
@@ -331,9 +459,7 @@ async def test_a_decision_about_thousands_of_tasks_is_kept_whole(lab: Lab) -> No
         handles = tuple(
             PreparedPart("topics", f"s.{n * 7919}-1.{n}.{n * 31}", f"{n * 104729}-3", n) for n in range(2_000)
         )
-        decision = BatchDecision(
-            1, "q", sink.start.driver, await coordinator.requests.version() - 1, "", False, handles
-        )
+        decision = BatchDecision(1, "q", sink.start.driver, handles)
         assert len(decision.encode()) > 5
         assert await coordinator.perform(CommitDecision(decision))
         assert await coordinator.read_decision() == decision

@@ -1,4 +1,4 @@
-"""topic, group, txn and cluster: good and bad calls on a running broker, and the keys of their JSON."""
+"""topic, group, txn, sink and cluster: good and bad calls on a running broker, and the keys of their JSON."""
 
 from __future__ import annotations
 
@@ -80,13 +80,14 @@ def open_transaction(kafka: Broker, topic: str, transactional_id: str, *, known:
     return int(found.producer_id)
 
 
-OURS = ("topic", "group", "txn", "cluster", "profile")
+OURS = ("topic", "group", "txn", "sink", "cluster", "profile")
 
 
 def test_json_has_the_documented_keys(kafka: Broker, call: Any) -> None:
     call("topic", "create", "menu", "--config", "retention.ms=3600000")
     call("profile", "create", "local", "-b", "localhost:9092")
     open_transaction(kafka, "menu", "open")
+    open_transaction(kafka, "menu", "invoices.100-0.1.7")
     kafka.create_topic("hung")
     open_transaction(kafka, "hung", "hung", known=False)
     at = ("-b", kafka.bootstrap_servers)
@@ -112,6 +113,8 @@ def test_json_has_the_documented_keys(kafka: Broker, call: Any) -> None:
             "txn describe": ("txn", "describe", "open"),
             "txn describe-producers": ("txn", "describe-producers", "menu", "--partition", "0"),
             "txn find-hanging": ("txn", "find-hanging", "--older-than", "0s"),
+            "sink list": ("sink", "list"),
+            "sink describe": ("sink", "describe", "invoices"),
             "cluster": ("cluster",),
             "cluster health": ("cluster", "health"),
             "profile list": ("profile", "list"),
@@ -124,7 +127,8 @@ def test_json_has_the_documented_keys(kafka: Broker, call: Any) -> None:
             assert done.returncode == 0, done.stderr
             found = fitting(paths(json.loads(done.stdout)), known[name])
             if name == "cluster health":  # a healthy cluster has no such partitions
-                found |= {path for path in known[name] if "partitions[]" in path or path == "brokers_down[]"}
+                absent = ("partitions[]", "brokers_down[]", "stalled_sinks[]")
+                found |= {path for path in known[name] if any(each in path for each in absent)}
             assert found == known[name], name
     finally:
         member.terminate()
@@ -176,6 +180,34 @@ def test_hanging_transactions_are_found_and_aborted(kafka: Broker, call: Any) ->
     assert "Ongoing" in call("txn", "describe", "known").stdout, "it was left alone"
 
 
+def test_what_an_abandoned_sink_left_is_aborted(kafka: Broker, call: Any) -> None:
+    kafka.create_topic("copies")
+    for partition in (0, 1):
+        open_transaction(kafka, "copies", f"till.100-0.{partition}.{partition + 7}")
+    open_transaction(kafka, "copies", "till.receipts")  # of other software
+    row = next(row for row in call("sink", "list").stdout.splitlines() if row.startswith("till "))
+    assert row.split()[1:5] == ["-", "0", "2", "0"]
+    assert call("sink", "describe", "till").stdout.splitlines()[:4] == [
+        "till",
+        "  no batch is decided",
+        mock.ANY,
+        "    copies-0",
+    ]
+    kept = call("txn", "abort", "--sink", "till")
+    assert (kept.returncode, "confirm with y, or give --yes" in kept.stderr) == (2, True), kept
+    assert [call("txn", "describe", f"till.100-0.{n}.{n + 7}").stdout.split()[1] for n in (0, 1)] == ["Ongoing"] * 2
+    done = call("txn", "abort", "--sink", "till", "--yes")
+    assert [row.rpartition(":")[0].rpartition(" ")[0] for row in done.stdout.splitlines()] == [
+        "aborted till.100-0.0.7",
+        "aborted till.100-0.1.8",
+    ], done.stderr
+    assert "CompleteAbort" in call("txn", "describe", "till.100-0.0.7").stdout
+    assert "Ongoing" in call("txn", "describe", "till.receipts").stdout
+    again = call("txn", "abort", "--sink", "till", "--yes")
+    assert (again.returncode, "sink 'till' has no open transaction" in again.stderr) == (1, True)
+    assert "no sink 'till'" in call("sink", "describe", "till").stderr
+
+
 def test_open_transactions_have_a_duration(kafka: Broker, call: Any) -> None:
     kafka.create_topic("slow")
     open_transaction(kafka, "slow", "slow-1")
@@ -217,6 +249,10 @@ def test_open_transactions_have_a_duration(kafka: Broker, call: Any) -> None:
         ("txn list --state Foo", "--state Foo must be one of Empty, Ongoing, "),
         ("txn list --longer-than x", "is not a duration"),
         ("txn describe", "TRANSACTIONAL_IDS is missing"),
+        ("txn abort", "or a sink by --sink"),
+        ("txn abort x --sink y", "or a sink by --sink"),
+        ("txn abort --sink y --only 1:2", "or a sink by --sink"),
+        ("sink describe", "SINK-ID is missing"),
         ("txn find-hanging --older-than x", "is not a duration"),
         ("cluster health --within 5", "--within is a number above 0"),
         ("cluster nonsense", "unexpected argument 'nonsense'"),

@@ -87,6 +87,11 @@ class Delivery:
             raise ClientClosed("the producer is closed")
         return await self._waiters.wait(deadline_ms)
 
+    def resume(self, producer_id: int, producer_epoch: int) -> None:
+        """See `Transactions.resume`."""
+        self._txn.resume(producer_id, producer_epoch)
+        self._sender.adopt(producer_id, producer_epoch)
+
     async def outcomes(self) -> None:
         """Waits for the outcomes of all records queued so far, without linger."""
         serial = self._accumulator.last_serial

@@ -156,7 +156,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         try:
             await self._cluster.start()
             if self._config.idempotent:
-                self._txn.initialize()
+                self._initialize()
                 self._delivery.wake()
             if self.transactional_id is not None:
                 while self._txn.state is TransactionPhase.INITIALIZING:
@@ -471,6 +471,9 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
     send_offsets_to_transaction = send_offsets
 
     # -- internal ------------------------------------------------------------------------------------------------------
+
+    def _initialize(self) -> None:
+        self._txn.initialize()
 
     def _check_open(self) -> None:
         self._home.check("Producer.send")  # of `send`, which has no decorator

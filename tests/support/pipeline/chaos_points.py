@@ -119,7 +119,7 @@ async def twins(self: StreamSink, batches: Iterator[Any], name: TaskName, batch:
     if not is_armed("twin", self.options.sink_id):
         return await _task(self, batches, name, batch, query)
     rows = list(batches)
-    other = name._replace(attempt=name.attempt + 1, unique=name.unique + 1_000_000)
+    other = name._replace(unique=name.unique + 1_000_000)
     found = await asyncio.gather(
         _task(self, iter(rows), name, batch, query),
         _task(self, iter(rows), other, batch, query),

@@ -27,6 +27,7 @@ from barnabas.pipeline.decisions import (
     EndTransaction,
     Fence,
     HalfCommitted,
+    IsNewest,
     ListOpen,
     ReadDecision,
     ReadSlot,
@@ -55,6 +56,7 @@ class Protocol(NamedTuple):
     """The functions under test; mutants replace some."""
 
     task_id: Callable[..., str] = decisions.task_id
+    slot_for: Callable[..., Any] = decisions.slot_for
     start_batch: Callable[..., Any] = decisions.start_batch
     commit_batch: Callable[..., Any] = decisions.commit_batch
     abort_batch: Callable[..., Any] = decisions.abort_batch
@@ -130,7 +132,8 @@ class SinkWorld:
         self.records = 0
         self.attempts = 0
         self.batch_jobs = self.rng.random() < 0.5  # their writer still knows its start when it aborts
-        self.reuse = self.rng.random() < 0.5
+        self.slot_timeout_ms = 0 if version >= 2 and self.rng.random() < 0.8 else None
+        self.reused = 0  # how many transactions ran in a slot
         self.actors: list[Actor] = []
         self.drivers: list[Driver] = []
         self.half_committed = 0
@@ -189,6 +192,8 @@ class SinkWorld:
     def perform(self, effect: Any) -> Any:
         if isinstance(effect, Fence):
             return self.init(DRIVER)
+        if isinstance(effect, IsNewest):
+            return self.transactions[DRIVER].identity == effect.driver
         if isinstance(effect, ReadDecision):
             driver = self.transactions.get(DRIVER)
             if driver is not None and driver.decision is not None:
@@ -237,19 +242,16 @@ class SinkWorld:
                 answer = yield effect
 
     def open_files(self, start: BatchStart | None) -> list[PreparedPart]:
-        names = [
-            key for key in self.staged if start is None or decisions.is_of_start(SINK, start, key.partition("-")[2])
-        ]
-        return [PreparedPart("files", key, "", 0) for key in names]
+        of_driver = "" if start is None else f"-{SINK}.{start.driver}."
+        return [PreparedPart("files", key, "", 0) for key in self.staged if of_driver in key]
 
     def open_topics(self, start: BatchStart | None) -> list[PreparedPart]:
-        return [
+        listed = [
             PreparedPart("topics", key, str(found.identity), 0)
             for key, found in self.transactions.items()
-            if found.state == "ongoing"
-            and decisions.is_own_id(SINK, key)
-            and (start is None or decisions.is_of_start(SINK, start, key))
+            if found.state == "ongoing" and decisions.is_own_id(SINK, key)
         ]
+        return [part for part in listed if start is None or decisions.is_of_start(SINK, start, part)]
 
     def pend(self, decision: BatchDecision) -> bool:
         found = self.transactions[DRIVER]
@@ -269,13 +271,20 @@ class SinkWorld:
     # -- Spark ---------------------------------------------------------------------------------------------------------
 
     def task(self, start: BatchStart, name: TaskName, batch: int, records: list[int]) -> Generator[Any, Any, Any]:
-        standing = yield ReadDecision()
-        nothing = TaskMessage(start, name, QUERY, ())
-        if not decisions.admitted(standing, batch, QUERY, SINK) or not records:
-            return nothing
-        key = self.protocol.task_id(SINK, start, name)
-        identity = yield lambda w: w.init(key)
-        path = f"{batch}-{key}-{identity}"
+        yield lambda w: None
+        if not decisions.admitted(start.decision, batch, QUERY, SINK) or not records:
+            return TaskMessage(start.driver, QUERY, ())
+        slot = ticket = None
+        if start.slots is not None:
+            ticket = yield lambda w: w.init(decisions.ticket_id(SINK, name.partition))
+            slot = self.protocol.slot_for(start, name.partition, ticket)
+        if slot is not None:
+            self.reused += 1
+            key, identity = slot.key, slot.identity
+        else:
+            key = self.protocol.task_id(SINK, start, name)
+            identity = yield lambda w: w.init(key)
+        path = f"{batch}-{decisions.task_id(SINK, start, name)}"
         for record in records:
             yield lambda w, r=record: w.add(key, identity, r)
         mark = SlotMark(batch + 1, QUERY, identity)
@@ -290,7 +299,8 @@ class SinkWorld:
             yield AbortHandle(handles[0])
             yield AbortHandle(handles[1])
             raise Fenced
-        return TaskMessage(start, name, QUERY, handles)
+        after = decisions.next_slot(key, identity, ticket, 0) if ticket is not None else None
+        return TaskMessage(start.driver, QUERY, handles, after)
 
     def drive(self, driver: Driver) -> Generator[Any, Any, Any]:
         while len(self.logged) < self.batches:
@@ -299,7 +309,7 @@ class SinkWorld:
                 count = self.rng.randrange(0, 5)
                 self.planned[batch] = list(range(self.records, self.records + count))
                 self.records += count
-            start = yield from self.expand(self.protocol.start_batch(reuse=self.reuse))
+            start = yield from self.expand(self.protocol.start_batch(slot_timeout_ms=self.slot_timeout_ms))
             rows = list(self.planned[batch])
             self.rng.shuffle(rows)  # the partitioning need not be the same the next time
             partitions = self.rng.randrange(0, self.parallelism + 1) if not rows else self.parallelism
@@ -313,13 +323,12 @@ class SinkWorld:
             try:
                 if driver.failed:
                     raise Fenced
-                spent = self.version - 1
-                yield from self.expand(self.protocol.commit_batch(SINK, batch, messages, spent))
+                yield from self.expand(self.protocol.commit_batch(SINK, batch, messages))
             except (Fenced, DriverReplaced, HalfCommitted, PipelineError) as error:
                 self.half_committed += isinstance(error, HalfCommitted)
                 try:
                     yield from self.expand(
-                        self.protocol.abort_batch(batch, messages, start if self.batch_jobs else None)
+                        self.protocol.abort_batch(batch, messages, start.driver if self.batch_jobs else None)
                     )
                 except (DriverReplaced, HalfCommitted):
                     pass
@@ -331,7 +340,7 @@ class SinkWorld:
         number = driver.attempts.get(partition, 0)
         driver.attempts[partition] = number + 1
         self.attempts += 1
-        name = TaskName(partition, number, self.attempts)
+        name = TaskName(partition, self.attempts)
         actor = Actor(self.task(start, name, driver.batch, driver.parts[partition]), driver, name)
         actor.start = start  # type: ignore[attr-defined]  # for its repetition
         driver.running.setdefault(partition, []).append(actor)
@@ -365,7 +374,7 @@ class SinkWorld:
         if fate == 1:
             self.perform(effect)
         elif fate == 2:
-            self.actors.append(Actor(self.late(effect), Driver(alive=False), TaskName(-1, 0, 0)))
+            self.actors.append(Actor(self.late(effect), Driver(alive=False), TaskName(-1, 0)))
         self.advance(actor, lambda: actor.steps.throw(Fenced()))
 
     def late(self, effect: Any) -> Generator[Any, Any, Any]:
@@ -469,7 +478,8 @@ class SinkWorld:
         """A last start of the query leaves nothing open; everything is there once."""
         driver = Driver()
         self.drivers.append(driver)
-        self.actors.append(Actor(self.expand(self.protocol.start_batch(reuse=self.reuse)), driver))
+        start = self.protocol.start_batch(slot_timeout_ms=self.slot_timeout_ms)
+        self.actors.append(Actor(self.expand(start), driver))
         while self.actors:
             self.turn(self.actors[0])
         if self.half_committed:

@@ -12,3 +12,11 @@ def test_without_a_controller_the_state_of_brokers_is_an_old_one() -> None:
     assert first == "healthy: no"
     assert second == "  controller: none answers; the lines below are of the time when one did, nodes may be down since"
     assert third == "  brokers that serve: 1, 2, 3"
+
+
+def test_a_sink_that_holds_back_readers_is_a_warning() -> None:
+    found = ClusterHealth(serving=(1,), controller=1, stalled_sinks=("invoices",))
+    lines = health_text(found, 1).splitlines()
+    assert lines[0] == "healthy: yes"
+    assert lines[-1].startswith("  warning: open transactions of sink invoices hold back")
+    assert lines[-1].endswith("more than 15 min: start its query again, or `barnabas txn abort --sink invoices`")

@@ -392,3 +392,21 @@ def test_misuse_changes_nothing() -> None:
     assert txn.state is S.COMMITTING
     with pytest.raises(IllegalState):
         txn.abort()
+
+
+@pytest.mark.parametrize("fails_first", [False, True])
+def test_a_resumed_producer_never_asks_for_another_epoch(fails_first: bool) -> None:
+    """By InitProducerId it would abort what a later owner of the id has begun."""
+    txn = Transactions("id", SeededRng())
+    txn.resume(9, 4)
+    assert (txn.state, txn.producer_id, txn.producer_epoch) == (S.READY, 9, 4)
+    txn.begin(2)
+    txn.add_partition(TP)
+    if fails_first:
+        txn.on_batch_failed(ProducerFenced("x", code=ErrorCode.INVALID_PRODUCER_EPOCH))
+    txn.abort()
+    request = ask(txn, EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED))
+    assert request.message == EndTxnRequest(transactional_id="id", producer_id=9, producer_epoch=4, committed=False)
+    assert txn.next_request(0, drained=True) is None
+    with pytest.raises(ProducerFenced):
+        txn.check_usable()

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import CHUNK_LENGTH_MAX, BatchDecision, Identity, PreparedPart, SlotMark
-from barnabas.pipeline.decisions import BatchStart, TaskName, admitted, next_run, slot_state, superseded
+from barnabas.pipeline.decision_record import (
+    CHUNK_LENGTH_MAX,
+    BatchDecision,
+    Identity,
+    PreparedPart,
+    SlotMark,
+    TransactionSlot,
+)
+from barnabas.pipeline.decisions import BatchStart, TaskName, admitted, slot_state, superseded
 from barnabas.pipeline.errors import PipelineError
 
 IDENTITIES = st.builds(Identity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
@@ -18,20 +28,18 @@ DECISIONS = st.builds(
     st.integers(1, 2**40),
     st.text(),
     IDENTITIES,
-    st.integers(0, 1),
-    st.text(),
-    st.booleans(),
     st.lists(HANDLES, max_size=20).map(tuple),
+    st.lists(st.builds(TransactionSlot, st.text(), IDENTITIES, IDENTITIES, st.integers(0, 2**31)), max_size=5).map(
+        tuple
+    ),
 )
 
 
 DRIVER = Identity(7, 4)
 
 
-def decision(
-    next_batch: int = 3, query: str = "q", driver: Identity = DRIVER, run: str = "7-2", **changes: object
-) -> BatchDecision:
-    made = BatchDecision(next_batch, query, driver, 1, run, True, ())
+def decision(next_batch: int = 3, query: str = "q", driver: Identity = DRIVER, **changes: object) -> BatchDecision:
+    made = BatchDecision(next_batch, query, driver, ())
     return made._replace(**changes)  # type: ignore[arg-type]  # fields by name
 
 
@@ -82,16 +90,15 @@ def test_a_slot_mark_comes_back_from_its_text(query: str, identity: Identity) ->
     assert SlotMark.decode(5, mark.encode()) == mark
 
 
-def test_ids_of_first_attempts_are_of_the_run_all_others_of_their_driver() -> None:
-    start = BatchStart(Identity(7, 9), "7-2")
-    assert decisions.task_id("s", start, TaskName(3, 0, 41)) == "s.7-2.3"
-    assert decisions.task_id("s", start, TaskName(3, 1, 42)) == "s.7-9.3.42"
-    assert decisions.task_id("s", BatchStart(Identity(7, 9)), TaskName(3, 0, 41)) == "s.7-9.3.41"
-    for task in (TaskName(3, 0, 41), TaskName(3, 1, 42)):
-        assert decisions.partition_of(decisions.task_id("s", start, task)) == 3
-        assert decisions.is_own_id("s", decisions.task_id("s", start, task))
-    assert not decisions.is_own_id("s", "s.driver")
-    assert not decisions.is_own_id("s", "s2.7-2.3")
+def test_each_attempt_has_an_id_of_its_own() -> None:
+    start = BatchStart(Identity(7, 9))
+    found = [decisions.task_id("s", start, TaskName(3, unique)) for unique in (41, 42)]
+    assert found == ["s.7-9.3.41", "s.7-9.3.42"]
+    assert [decisions.partition_of(each) for each in found] == [3, 3]
+    assert all(decisions.is_own_id("s", each) for each in found)
+    assert decisions.is_own_id("s", "s.7-9.3"), "of releases before"
+    assert not any(decisions.is_own_id("s", f"s.{other}") for other in ("driver", "receipts", "slot.3", "7-9.3.41.1"))
+    assert not decisions.is_own_id("s2", found[0])
 
 
 @pytest.mark.parametrize("sink_id", ["", "a.b", "a b", "x" * 121, "ü"])
@@ -100,19 +107,90 @@ def test_a_sink_id_that_could_be_a_part_of_anothers_names_is_refused(sink_id: st
         decisions.check_sink_id(sink_id)
 
 
+SLOT = TransactionSlot("s.7-2.3.41", Identity(20, 5), Identity(30, 8), 0)
+START = BatchStart(Identity(7, 9), None, (SLOT, SLOT._replace(key="s.7-2.1.40")))
+
+
 @pytest.mark.parametrize(
-    ("epoch", "changes", "run"),
+    ("partition", "ticket", "found"),
     [
-        (6, {}, "7-2"),  # 4 decided, 5 after its commit, 6 is the next start
-        (7, {}, "7-7"),  # somebody has begun a batch in between
-        (5, {"epochs_spent": 0}, "7-2"),  # transactions V1
-        (6, {"reusable": False}, "7-6"),
-        (6, {"run": ""}, "7-6"),
-        (6, {"driver": Identity(8, 4)}, "7-6"),
+        (3, (30, 9), SLOT),  # the first attempt after the decision
+        (3, (30, 10), None),  # a twin, or an attempt after a zombie
+        (3, (30, 8), None),
+        (3, (31, 9), None),  # the coordinator has forgotten the tickets before
+        (2, (30, 9), None),
     ],
 )
-def test_ids_are_used_again_only_by_the_very_next_batch(epoch: int, changes: dict[str, object], run: str) -> None:
-    assert next_run(Identity(7, epoch), decision()._replace(**changes)) == run  # type: ignore[arg-type]  # fields by name
+def test_only_the_next_ticket_of_the_partition_gives_its_slot(
+    partition: int, ticket: tuple[int, int], found: TransactionSlot | None
+) -> None:
+    assert decisions.slot_for(START, partition, Identity(*ticket)) == found
+
+
+def test_the_next_transaction_of_a_slot_has_the_epoch_after_the_commit() -> None:
+    assert decisions.next_slot("k", Identity(20, 4), Identity(30, 9), 7) == TransactionSlot(
+        "k", Identity(20, 5), Identity(30, 9), 7
+    )
+    assert decisions.next_slot("k", Identity(20, 32_765), Identity(30, 9), 7) is None, "the producer id changes"
+
+
+def test_parts_of_a_start_have_its_drivers_name_or_an_identity_of_its_slots() -> None:
+    def part(key: str, token: str) -> PreparedPart:
+        return PreparedPart("topics", key, token, 0)
+
+    assert decisions.is_of_start("s", START, part("s.7-9.3.50", "40-0"))
+    assert decisions.is_of_start("s", START, part("s.7-2.3.41", "20-5"))
+    assert not decisions.is_of_start("s", START, part("s.7-2.3.41", "20-4"))
+    assert not decisions.is_of_start("s", START, part("s.7-8.3.50", "40-0"))
+
+
+def test_slots_are_kept_unless_lost_or_of_another_timeout() -> None:
+    """A partition without rows leaves its slot as it is."""
+    lost = PreparedPart("topics", "s.7-2.0.9", "9-1", 2)
+    slots = (SLOT, SLOT._replace(key=lost.key), SLOT._replace(key="s.7-2.4.3", timeout_ms=900))
+    standing = decision(handles=(lost,), slots=slots)
+
+    def performed(effect: object) -> object:
+        if isinstance(effect, decisions.CommitHandle):
+            return decisions.CommitResult.LOST
+        return {decisions.ListOpen: (), decisions.Fence: DRIVER, decisions.ReadDecision: standing}[type(effect)]
+
+    start = ended(decisions.start_batch(slot_timeout_ms=0, forgotten=3), performed)
+    assert start == BatchStart(DRIVER, standing._replace(handles=(), slots=()), (SLOT,))
+    assert ended(decisions.start_batch(forgotten=3), performed).slots is None
+
+    new = SLOT._replace(key="s.7-9.4.51")
+    messages = [decisions.TaskMessage(DRIVER, "q", (), None), decisions.TaskMessage(DRIVER, "q", (lost,), new)]
+    standing = standing._replace(handles=())
+    decided = ended(
+        decisions.commit_batch("s", 3, messages),
+        lambda effect: (
+            True
+            if isinstance(effect, decisions.CommitDecision)
+            else decisions.CommitResult.COMMITTED
+            if isinstance(effect, decisions.CommitHandle)
+            else performed(effect)
+        ),
+    )
+    assert decided.slots == (*slots[:2], new)
+
+
+def test_what_a_zombie_began_in_a_decided_slot_is_aborted() -> None:
+    prepared = PreparedPart("topics", "s.7-2.3.41", "20-4", 9)
+    later = PreparedPart("topics", "s.7-2.3.41", "20-5", 0)
+    swept = decisions.sweep([prepared._replace(rows=0), later], decision(handles=(prepared,)))
+    assert list(swept) == [decisions.AbortHandle(later)]
+
+
+def ended(steps: Any, performed: Callable[[object], object]) -> Any:
+    """The result of a generator whose effects have these results."""
+    answer: object = None
+    while True:
+        try:
+            effect = steps.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        answer = performed(effect)
 
 
 def test_a_batch_is_written_once() -> None:

@@ -25,7 +25,7 @@ START = BatchStart(Identity(7, 3))
 
 
 def task(batch: int = 0, unique: int = 1, start: BatchStart = START) -> Task:
-    return Task("s", start, TaskName(0, 0, unique), batch, "q")
+    return Task("s", start, TaskName(0, unique), batch, "q")
 
 
 async def prepared(sink: FileSink, of: Task, *rows: int) -> PreparedPart:

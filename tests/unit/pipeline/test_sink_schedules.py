@@ -28,6 +28,7 @@ MUTANT_SCHEDULES = 6_000
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("part", range(2))
 def test_nothing_is_lost_or_doubled_under_two_phase_commit(version: int, part: int) -> None:
+    reused = 0
     for seed in range(part * SCHEDULES // 4, (part + 1) * SCHEDULES // 4):
         world = SinkWorld(seed, two_phase=True, version=version)
         try:
@@ -35,6 +36,8 @@ def test_nothing_is_lost_or_doubled_under_two_phase_commit(version: int, part: i
         except Wrong as error:
             pytest.fail(f"seed {seed}, version {version}: {error}; faults {world.trace}")
         assert world.half_committed == 0, f"seed {seed}"
+        reused += world.reused
+    assert (reused > SCHEDULES // 4) == (version == 2), "transactional ids are reused in about every schedule"
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -56,20 +59,20 @@ def test_with_timeouts_it_is_exact_or_stops(version: int) -> None:
 
 def plain_task_id(sink_id: str, start: BatchStart, task: TaskName) -> str:
     """Without the driver's epoch in it: a zombie of a dead driver can fence off, and so abort, a decided transaction."""
-    return f"{sink_id}.run.{task.partition}.{task.attempt}"
+    return f"{sink_id}.0-0.{task.partition}.0"
 
 
-def fresh_epoch_commit(sink_id: str, batch: int, messages: Any, spent: int) -> Any:
+def fresh_epoch_commit(sink_id: str, batch: int, messages: Any) -> Any:
     """The driver takes a new epoch when it decides: one that was replaced makes itself the newest again."""
     standing = yield ReadDecision()
     if not messages or (standing is not None and standing.next_batch > batch):
-        return (yield from decisions.commit_batch(sink_id, batch, messages, spent))
+        return (yield from decisions.commit_batch(sink_id, batch, messages))
     driver: Identity = yield Fence()
-    renewed = [message._replace(start=BatchStart(driver, message.start.run)) for message in messages]
-    return (yield from decisions.commit_batch(sink_id, batch, renewed, spent))
+    renewed = [message._replace(driver=driver) for message in messages]
+    return (yield from decisions.commit_batch(sink_id, batch, renewed))
 
 
-def blind_abort(batch: int, messages: Any, start: Any) -> Any:
+def blind_abort(batch: int, messages: Any, driver: Any) -> Any:
     """Aborts without reading the decision, after a commit that has raised."""
     yield ReadDecision()
     for message in messages:
@@ -77,17 +80,17 @@ def blind_abort(batch: int, messages: Any, start: Any) -> Any:
             yield AbortHandle(handle)
 
 
-def blind_commit(sink_id: str, batch: int, messages: Any, spent: int) -> Any:
+def blind_commit(sink_id: str, batch: int, messages: Any) -> Any:
     """Phase two without a decision: a driver that dies in it leaves a part of the batch, and its successor repeats all."""
     standing = yield ReadDecision()
     if standing is None or standing.next_batch <= batch:
         for message in messages:
             for handle in message.handles:
                 yield decisions.CommitHandle(handle, batch + 1)
-    return (yield from decisions.commit_batch(sink_id, batch, messages, spent))
+    return (yield from decisions.commit_batch(sink_id, batch, messages))
 
 
-def late_list(*, reuse: bool) -> Any:
+def late_list(*, slot_timeout_ms: int | None) -> Any:
     """Lists what is open after the fence: a slow driver aborts what a newer one has prepared."""
     driver: Identity = yield Fence()
     decision: BatchDecision | None = yield ReadDecision()
@@ -95,31 +98,49 @@ def late_list(*, reuse: bool) -> Any:
         yield from decisions.complete(decision)
     listed = yield ListOpen()
     yield from decisions.sweep(listed, decision)
-    return BatchStart(driver, decisions.next_run(driver, decision) if reuse else "")
+    return BatchStart(driver, decision)
 
 
-def no_sweep(*, reuse: bool) -> Any:
+def no_sweep(*, slot_timeout_ms: int | None) -> Any:
     """Leaves what dead drivers have opened: without a time-out it pins the output for ever."""
     driver: Identity = yield Fence()
     decision: BatchDecision | None = yield ReadDecision()
     if decision is not None:
         yield from decisions.complete(decision)
-    return BatchStart(driver, decisions.next_run(driver, decision) if reuse else "")
+    return BatchStart(driver, decision)
 
 
-def no_recovery(*, reuse: bool) -> Any:
+def no_recovery(*, slot_timeout_ms: int | None) -> Any:
     """Does not complete the last decision: it is aborted with the rest."""
     listed = yield ListOpen()
     driver: Identity = yield Fence()
-    yield ReadDecision()
+    decision: BatchDecision | None = yield ReadDecision()
     yield from decisions.sweep(listed, None)
-    return BatchStart(driver)
+    return BatchStart(driver, decision)
 
 
-def always_same_run(*, reuse: bool) -> Any:
-    """Keeps the names of first attempts whatever has happened since."""
-    start = yield from decisions.start_batch(reuse=reuse)
-    return start._replace(run="kept")
+def any_ticket(start: BatchStart, partition: int, ticket: Identity) -> Any:
+    """Every attempt takes the slot: twins, and zombies of a driver before, write under one identity."""
+    return next((slot for slot in start.slots or () if decisions.partition_of(slot.key) == partition), None)
+
+
+def abort_without_asking(batch: int, messages: Any, driver: Identity | None) -> Any:
+    """Takes what is open in the slots for its own, though a newer driver's tasks may have begun it."""
+    steps = decisions.abort_batch(batch, messages, driver)
+    answer: Any = None
+    while True:
+        try:
+            effect = steps.send(answer)
+        except StopIteration:
+            return
+        answer = True if isinstance(effect, decisions.IsNewest) else (yield effect)
+
+
+def early_slots(*, slot_timeout_ms: int | None) -> Any:
+    """Hands out the slots of a decision whose phase two it has not completed."""
+    driver: Identity = yield Fence()
+    decision: BatchDecision | None = yield ReadDecision()
+    return BatchStart(driver, decision, decision.slots if decision is not None else ())
 
 
 def trusting_commit(transactional_id: str, identity: Identity, next_batch: int) -> Any:
@@ -136,7 +157,9 @@ MUTANTS = {
     "listing after the fence": Protocol(start_batch=late_list),
     "no orphans aborted": Protocol(start_batch=no_sweep),
     "no recovery": Protocol(start_batch=no_recovery),
-    "names kept for ever": Protocol(start_batch=always_same_run),
+    "slots without tickets": Protocol(slot_for=any_ticket),
+    "slots aborted without asking who is newest": Protocol(abort_batch=abort_without_asking),
+    "slots before phase two is complete": Protocol(start_batch=early_slots),
 }
 
 

@@ -80,6 +80,7 @@ class Transactions:
         self.two_phase = two_phase
         self.prepared: PreparedTransaction | None = None
         self.kept = False  # an earlier producer began the prepared transaction
+        self._resumed = False
         self._keep_prepared = keep_prepared  # until the first InitProducerId is answered
         self._hidden_losses = 0  # connections lost after a request in a version that the broker does not offer
         self.state = TransactionPhase.UNINITIALIZED
@@ -103,6 +104,13 @@ class Transactions:
     def initialize(self) -> None:
         """Requests a producer id; with a transactional id this fences older producers and aborts their transactions."""
         self._transition(TransactionPhase.INITIALIZING)
+
+    def resume(self, producer_id: int, producer_epoch: int) -> None:
+        """Takes an identity from another process. This producer then never sends InitProducerId."""
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self._resumed = True
+        self._transition(TransactionPhase.INITIALIZING)
+        self._transition(TransactionPhase.READY)
 
     def begin(self, version: int) -> None:
         self.check_usable()
@@ -439,7 +447,9 @@ class Transactions:
         self._to_add.clear()
         self._added.clear()
         self._jobs.clear()
-        if self.needs_new_epoch:
+        if self.needs_new_epoch and self._resumed:
+            self.fail(ProducerFenced("a newer producer uses this transactional id"))
+        elif self.needs_new_epoch:
             self._transition(TransactionPhase.INITIALIZING)
         else:
             self._transition(TransactionPhase.READY)
