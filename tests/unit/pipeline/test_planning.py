@@ -81,9 +81,18 @@ def test_leader_epochs_stand_beside_the_offsets_of_a_checkpoint() -> None:
     offsets = {read: 4, unread: 0, unknown: 1}
     epochs = {read: 7, unread: 7, unknown: -1, TopicPartition("gone", 0): 3}
     text = json.dumps(to_json(offsets, epochs))
-    assert text == '{"a": {"0": 1}, "b": {"2": 0, "10": 4}, "leader epochs": {"b": {"10": 7}}}'
+    assert text == r'{"a": {"0": 1}, "b": {"2": 0, "10": 4}, "leader epochs {\"b\":{\"10\":7}}": {}}'
     assert from_json(json.loads(text)) == offsets
     assert epochs_from_json(json.loads(text)) == {read: 7}
+    walked = {(topic, int(p)): offset for topic, each in json.loads(text).items() for p, offset in each.items()}
+    assert walked == offsets, "a listener that walks topics meets offsets only"
+
+
+def test_a_checkpoint_of_an_earlier_version() -> None:
+    stored = json.loads('{"a": {"0": 1}, "b": {"2": 0, "10": 4}, "leader epochs": {"b": {"10": 7}}}')
+    a, b = TopicPartition("a", 0), TopicPartition("b", 10)
+    assert from_json(stored) == {a: 1, TopicPartition("b", 2): 0, b: 4}
+    assert epochs_from_json(stored) == {b: 7}
 
 
 def filters_of(text: str) -> list[object]:
