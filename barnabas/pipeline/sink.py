@@ -34,7 +34,7 @@ from barnabas.pipeline import decisions
 from barnabas.pipeline.connection import connected
 from barnabas.pipeline.decision_record import BatchDecision, PreparedPart, SlotMark
 from barnabas.pipeline.decisions import BatchStart, TaskMessage, TaskName
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import PipelineError, cause_first
 from barnabas.pipeline.file_sink import FileSink
 from barnabas.pipeline.sink_options import (
     AT_LEAST_ONCE,
@@ -100,6 +100,7 @@ class _Sink:
         self.batch = 0  # number of the batch in a batch job
         self._started = False
 
+    @cause_first()
     def __getstate__(self) -> dict[str, Any]:
         """Starts the batch, once: Spark pickles the writer on the driver, for the tasks of one batch."""
         if not self._started:
@@ -321,6 +322,7 @@ class _Writing:
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query."""
 
+    @cause_first()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         context = TaskContext.get()
         if context is None:
@@ -329,10 +331,12 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") or ""
         return loop.run(self._write(iterator, _task_name(context), batch, query))
 
+    @cause_first()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if self.options.delivery == EXACTLY_ONCE:
             loop.run(self._commit(batchId, messages))
 
+    @cause_first()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if self.options.delivery == EXACTLY_ONCE:
             loop.run(self._abort(batchId, messages))
@@ -341,16 +345,19 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 class BatchSink(_Sink, DataSourceArrowWriter):
     """Writes a frame in one job."""
 
+    @cause_first()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         context = TaskContext.get()
         if context is None:
             raise PipelineError("format", "barnabas", "let Spark call it", "is written outside a task")
         return loop.run(self._write(iterator, _task_name(context), self.batch, _BATCH_QUERY))
 
+    @cause_first()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.options.delivery == EXACTLY_ONCE:
             loop.run(self._commit(self.batch, messages))
 
+    @cause_first()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.options.delivery == EXACTLY_ONCE:
             loop.run(self._abort(self.batch, messages))

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from barnabas.pipeline.discovery import ask, plan_batch
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import PipelineError, cause_first
 from barnabas.pipeline.options import SourceOptions, columns_of, has_end
 from barnabas.pipeline.planning import OffsetRange, Pushdown, split
 from barnabas.pipeline.reading import read_range
@@ -88,6 +88,7 @@ class BatchReader(DataSourceReader):
         self._pushed = Pushdown()
         self.pushFilters: Any = _PushFilters(self._pushed.push)
 
+    @cause_first()
     def partitions(self) -> list[InputPartition]:
         ranges = ask(self._options, lambda discovery: plan_batch(discovery, self._pushed))
         options = self._options
@@ -96,7 +97,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         wanted = partition.value
-        return iter(()) if wanted is None else read_range(self._options, wanted)
+        with cause_first():
+            yield from () if wanted is None else read_range(self._options, wanted)
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:

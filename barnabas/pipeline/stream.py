@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.discovery import Discovery, ask
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import PipelineError, cause_first
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange, Offsets, epochs_from_json, from_json, limited, split, to_json
 from barnabas.pipeline.reading import read_range
@@ -47,6 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise self._parsed
         return self._parsed
 
+    @cause_first()
     def initialOffset(self) -> dict[str, Any]:
         async def first_offsets(discovery: Discovery) -> dict[str, Any]:
             partitions = await discovery.partitions()
@@ -56,16 +57,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return ask(self._options, first_offsets)
 
+    @cause_first()
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
+    @cause_first()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = ask(self._options, self._last_offsets)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._latest is None else to_json(self._latest)
 
+    @cause_first()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = from_json(start)
 
@@ -87,6 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # the same text: new epochs alone must not start a batch
         return start if ends == begun else to_json(ends, self._epochs)
 
+    @cause_first()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ends = from_json(start), from_json(end)
 
@@ -107,7 +112,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self._options, partition.value)
+        with cause_first():
+            yield from read_range(self._options, partition.value)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -112,8 +112,8 @@ def _start_again(kinds: dict[bool, SourceOptions], end: dict[str, Any], caplog: 
     assert caplog.text.count("was truncated to offset 10") == 1
     assert StreamReader(kinds[False]).latestOffset(done, ReadAllAvailable()) is done, "its epochs are those of the log"
     # Checkpoints of earlier versions: the epochs have a key of their own, or are missing and then not compared.
+    earlier = {TOPIC: {"0": 20}, EPOCHS: {TOPIC: {"0": 0}}}
     with pytest.raises(PipelineError, match=truncated):
-        earlier = {TOPIC: {"0": 20}, EPOCHS: {TOPIC: {"0": 0}}}
         StreamReader(kinds[False]).latestOffset(earlier, ReadAllAvailable())
     before = {TOPIC: {"0": 20}}
     assert from_json(StreamReader(kinds[False]).latestOffset(before, ReadAllAvailable())) == from_json(done)
