@@ -114,7 +114,9 @@ class QueryMetrics(StreamingQueryListener):
             progress["numInputRows"],
             steps.pop("triggerExecution", 0),
             ", ".join(f"{step} {ms}" for step, ms in steps.items()),
-            ", ".join(f"{topic} is {lag.total} offsets behind (at most {lag.max})" for topic, lag in query.lag.items())
+            ", ".join(
+                f"{topic}: {lag.total} offsets behind, {lag.max} in one partition" for topic, lag in query.lag.items()
+            )
             or "lag unknown",
             last.aborted,
         )

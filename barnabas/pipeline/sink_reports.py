@@ -30,7 +30,7 @@ NOTHING = SinkReport()
 
 
 def _address(query: str) -> Path:
-    return Path(tempfile.gettempdir(), f"barnabas-{os.getuid()}", query)
+    return Path(tempfile.gettempdir(), f"barnabas-{os.getuid()}", query[:18])  # a socket's path has at most 104 bytes
 
 
 def send(query: str, report: SinkReport) -> None:
