@@ -53,6 +53,7 @@ def lag_of(progress: Mapping[str, Any]) -> dict[str, Lag]:
 class _Query:
     name: str
     mailbox: Mailbox
+    reports: list[SinkReport] = field(default_factory=list)  # of batches that Spark has not told of yet
     running: bool = True
     rows: int = 0
     aborted: int = 0
@@ -96,7 +97,10 @@ class QueryMetrics(StreamingQueryListener):
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """Takes the progress of one batch, as JSON."""
         query = self._query(progress["id"], progress.get("name"))
-        reports = query.mailbox.take()
+        batch = progress["batchId"]
+        query.reports += query.mailbox.take()  # Spark may tell of a batch when the next one is committed already
+        reports = [report for report in query.reports if report.batch <= batch]
+        query.reports = [report for report in query.reports if report.batch > batch]
         last = SinkReport(*(sum(numbers) for numbers in zip(*reports, strict=True))) if reports else NOTHING
         steps = dict(progress["durationMs"])
         if reports:
@@ -110,7 +114,7 @@ class QueryMetrics(StreamingQueryListener):
         log.info(
             "query %s: batch %d, %d rows in %d ms (%s); %s; %d aborted parts",
             query.name,
-            progress["batchId"],
+            batch,
             progress["numInputRows"],
             steps.pop("triggerExecution", 0),
             ", ".join(f"{step} {ms}" for step, ms in steps.items()),

@@ -168,7 +168,7 @@ class _Sink:
             begun = next(m.begun for m in messages if isinstance(m, SinkMessage))
             decided = coordinator.decided_ms or since
             aborted = begun.aborted + coordinator.aborted
-            send(tasks[0].query, SinkReport(begun.start, decided - since, done - decided, aborted))
+            send(tasks[0].query, SinkReport(batch, begun.start, decided - since, done - decided, aborted))
 
     async def _abort(self, batch: int, messages: Sequence[Any]) -> None:
         """Aborts a batch, repeatedly while tasks without message may run and begin transactions."""
@@ -184,7 +184,7 @@ class _Sink:
                 await asyncio.sleep(_STRAGGLER_POLL_S)
         query = tasks[0].query if tasks else self._query()
         if query is not None:
-            send(query, SinkReport(aborted=coordinator.aborted))
+            send(query, SinkReport(batch, aborted=coordinator.aborted))
 
     def coordinator(self, requests: TransactionRequests) -> CommitCoordinator:
         options = self.options

@@ -20,6 +20,7 @@ _SIZE_MAX = 4096
 class SinkReport(NamedTuple):
     """Times in ms of one batch, and how many parts were aborted since the last one."""
 
+    batch: int = -1
     start: int = 0  # fence, the last decision, orphans
     decision: int = 0
     commit: int = 0  # phase two

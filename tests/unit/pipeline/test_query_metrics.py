@@ -68,8 +68,9 @@ def test_a_line_and_series_for_a_batch(series: CollectorRegistry, caplog: pytest
     send("q-1", SinkReport(aborted=9))  # nobody listens yet
     with caplog.at_level(logging.INFO, "barnabas.pipeline"):
         metrics.on_progress(progress(BEHIND, name="copy"))
-        send("q-1", SinkReport(aborted=2))  # a batch that failed
-        send("q-1", SinkReport(start=5, decision=30, commit=12, aborted=1))
+        send("q-1", SinkReport(4, aborted=2))  # an attempt that failed
+        send("q-1", SinkReport(4, start=5, decision=30, commit=12, aborted=1))
+        send("q-1", SinkReport(5, decision=1000))  # of a batch that Spark has not told of yet
         metrics.on_progress(progress(BEHIND, name="copy", batchId=4))
     first, second = caplog.messages
     lag = "a: 3 offsets behind, 3 in one partition, b: 2 offsets behind, 2 in one partition"
