@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-DELAYS, SOURCE, SINK, BATCH = snippets(ROOT / "docs" / "pipeline.md", "python")
+DELAYS, SOURCE, METRICS, _, SINK, BATCH = snippets(ROOT / "docs" / "pipeline.md", "python")  # _: test_cluster_page
 PIPELINE = snippets(ROOT / "README.md", "python")[-1]
 
 
