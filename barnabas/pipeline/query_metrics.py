@@ -82,6 +82,7 @@ class QueryMetrics(StreamingQueryListener):
         self._query(str(event.id), event.name).running = True
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Takes the progress of one batch."""
         self.on_progress(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -128,6 +129,7 @@ class QueryMetrics(StreamingQueryListener):
     # -- Prometheus ----------------------------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Metric]:
+        """The series, for a registry."""
         queries = list(self._queries.values())
         for stat in ("min", "max", "avg"):
             lags = GaugeMetricFamily(
