@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from barnabas.pipeline.decisions import DriverReplaced as DriverReplaced
     from barnabas.pipeline.decisions import HalfCommitted as HalfCommitted
     from barnabas.pipeline.file_sink import FileSink as FileSink
+    from barnabas.pipeline.query_metrics import QueryMetrics as QueryMetrics
     from barnabas.pipeline.session import session as session
     from barnabas.pipeline.spark import BarnabasDataSource as BarnabasDataSource
     from barnabas.pipeline.topic_sink import TopicSink as TopicSink
@@ -24,6 +25,7 @@ __all__ = [
     "FileSink",
     "HalfCommitted",
     "PipelineError",
+    "QueryMetrics",
     "TopicSink",
     "TwoPhaseCommitSink",
     "session",
@@ -34,6 +36,7 @@ _HOMES = {
     "DriverReplaced": "decisions",
     "FileSink": "file_sink",
     "HalfCommitted": "decisions",
+    "QueryMetrics": "query_metrics",
     "TopicSink": "topic_sink",
     "TwoPhaseCommitSink": "two_phase_commit",
     "session": "session",

@@ -90,6 +90,15 @@ class Discovery:
 
     def _check_there(self, subscription: ConsumerStrategy, counts: Mapping[str, int]) -> None:
         missing = [name for name in subscription.topics if name not in counts]
+        known = self._cluster.metadata.topics
+        refused = [n for n in missing if n in known and known[n].error is ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        if refused:
+            raise PipelineError(
+                subscription.option,
+                subscription.value,
+                "allow this user to describe and read it, or log in as another one",
+                f"names a topic that this user may not see: {', '.join(refused)}",
+            )
         if missing:
             raise PipelineError(
                 subscription.option,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from barnabas.client.errors import KafkaError
 from barnabas.errors import BarnabasError
 
 _SECRETS = ("password", "passphrase", "jaas", "secret", "token", "keystore.key")
@@ -49,3 +51,16 @@ def writing_to(option: str, path: str) -> Iterator[None]:
     except OSError as error:
         remedy = "give a directory that driver and tasks share and may write, with room for the rows"
         raise PipelineError(option, path, remedy, f"cannot be written ({error})") from error
+
+
+@contextmanager
+def cause_first() -> Iterator[None]:
+    """Around what Spark calls in its Python processes: Spark reports our errors by their text alone, on its first line.
+
+    Spark reads this variable when it formats the error; the process ends with it. All other errors keep their traceback.
+    """
+    try:
+        yield
+    except (KafkaError, PipelineError):
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise

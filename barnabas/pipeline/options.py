@@ -18,7 +18,7 @@ from barnabas.client.net.offsets import EARLIEST, LATEST
 from barnabas.client.net.security_properties import SECURITY_PROPERTIES, security_from_properties
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.planning import EPOCHS
+from barnabas.pipeline.planning import without_epochs
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
@@ -409,9 +409,10 @@ def _apart(value: str) -> tuple[str, str]:
         parsed: Any = json.loads(value)
     except ValueError:
         return value, "{}"  # the check of the offsets rejects it
-    if not isinstance(parsed, dict) or EPOCHS not in parsed:
+    if not isinstance(parsed, dict):
         return value, "{}"
-    return json.dumps({name: each for name, each in parsed.items() if name != EPOCHS}), json.dumps(parsed[EPOCHS])
+    offsets, epochs = without_epochs(parsed)
+    return json.dumps(offsets), epochs
 
 
 def _json_partitions(option: str, value: str, *, least: int = 0, lists: bool = False) -> dict[TopicPartition, int]:

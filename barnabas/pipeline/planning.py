@@ -1,12 +1,14 @@
 """Planner of the source: which task reads which offsets. Pure and deterministic.
-Checkpoints have the form of Spark's Kafka connector with a key for leader epochs, which is no valid topic name:
-{"topic":{"0":23},"leader epochs":{"topic":{"0":5}}}. The empty topic there holds the number of tasks, if ranges share
-tasks: a batch that Spark repeats has the same rows in the same tasks, whatever options and sizes are now.
+Checkpoints have the form of Spark's Kafka connector. Leader epochs are in one more key, which is no valid topic name and
+has no partitions, so that readers of topics and offsets skip it: {"topic":{"0":23},"leader epochs {\"topic\":{\"0\":5}}":{}}.
+The empty topic there holds the number of tasks, if ranges share tasks: a batch that Spark repeats has the same rows in
+the same tasks, whatever options and sizes are now.
 """
 
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 
 from barnabas.client.types import TopicPartition
 
-EPOCHS = "leader epochs"  # a key beside the topics of a checkpoint: topic names have no spaces
+EPOCHS = "leader epochs"  # begins a key beside the topics of a checkpoint: topic names have no spaces
 _TASKS = TopicPartition("", 0)
 _TASK_ROWS_MIN = 10_000  # a Spark task in Python costs about as much CPU as decoding these
 _TASK_BYTES_MIN = 8 * 1024 * 1024
@@ -47,16 +49,26 @@ def to_json(
     known = {tp: epoch for tp, epoch in (epochs or {}).items() if epoch >= 0 and offsets.get(tp, 0) > 0}
     if tasks is not None:
         known[_TASKS] = tasks
-    return found | {EPOCHS: _by_topic(known)} if known else found
+    return found | {f"{EPOCHS} {json.dumps(_by_topic(known), separators=(',', ':'))}": {}} if known else found
 
 
 def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    return _by_partition({topic: each for topic, each in checkpoint.items() if topic != EPOCHS})
+    return _by_partition(without_epochs(checkpoint)[0])
 
 
 def epochs_from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    """Leader epochs of a checkpoint; empty if an earlier version wrote it."""
-    return _by_partition(checkpoint.get(EPOCHS, {}))
+    """Leader epochs of a checkpoint; empty if none were known."""
+    return _by_partition(json.loads(without_epochs(checkpoint)[1]))
+
+
+def without_epochs(checkpoint: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The offsets of a checkpoint, and its leader epochs as JSON. Earlier versions have them as the value of the key."""
+    offsets, epochs = dict(checkpoint), "{}"
+    for key in checkpoint:
+        if key.startswith(EPOCHS):
+            value = offsets.pop(key)
+            epochs = json.dumps(value) if key == EPOCHS else key.removeprefix(EPOCHS)
+    return offsets, epochs
 
 
 def tasks_from_json(checkpoint: Mapping[str, Any]) -> int | None:

@@ -34,7 +34,7 @@ from barnabas.pipeline import decisions
 from barnabas.pipeline.connection import connected
 from barnabas.pipeline.decision_record import BatchDecision, PreparedPart, SlotMark, TransactionSlot
 from barnabas.pipeline.decisions import BatchStart, TaskMessage, TaskName
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import PipelineError, cause_first
 from barnabas.pipeline.file_sink import FileSink
 from barnabas.pipeline.sink_options import (
     AT_LEAST_ONCE,
@@ -44,6 +44,7 @@ from barnabas.pipeline.sink_options import (
     SinkOptions,
     check_columns,
 )
+from barnabas.pipeline.sink_reports import NOTHING, SinkReport, send
 from barnabas.pipeline.topic_rows import TopicRows
 from barnabas.pipeline.topic_sink import TIMEOUT_MS, OpenEndedProducer, TopicSink, transactions_of
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
@@ -82,6 +83,7 @@ class SinkMessage(WriterCommitMessage):
 
     rows: int
     task: TaskMessage | None = None
+    begun: SinkReport = NOTHING  # of the start of the batch, for the report of its commit
 
 
 class _Sink:
@@ -99,7 +101,9 @@ class _Sink:
         self.transaction_timeout_ms = TIMEOUT_MS
         self.batch = 0  # number of the batch in a batch job
         self._started = False
+        self.begun = NOTHING
 
+    @cause_first()
     def __getstate__(self) -> dict[str, Any]:
         """Starts the batch, once: Spark pickles the writer on the driver, for the tasks of one batch."""
         if not self._started:
@@ -123,7 +127,9 @@ class _Sink:
             query = self._query()
             if query is not None:  # before the start, which fences off the present user of the sink id
                 decisions.check_owner(await coordinator.read_decision(stable=False), query, self.options.sink_id)
+            since = cluster.clock.monotonic_ms()
             self.start = await coordinator.start_batch()
+            self.begun = SinkReport(start=cluster.clock.monotonic_ms() - since, aborted=coordinator.aborted)
             if not self.options.streaming:
                 decision = await coordinator.read_decision()
                 self.batch = 0 if decision is None else decision.next_batch
@@ -150,10 +156,19 @@ class _Sink:
             raise PipelineError("transaction.timeout.ms", value, remedy, "is above what the brokers allow")
 
     async def _commit(self, batch: int, messages: Iterable[Any]) -> None:
+        messages = list(messages)
         tasks = _tasks(messages)
         async with self.connected() as cluster:
-            decision: BatchDecision = await self.coordinator(TransactionRequests(cluster)).commit_batch(batch, tasks)
-            log.info("sink %s: batch %d is committed: %s", self.options.sink_id, batch, decision)
+            coordinator = self.coordinator(TransactionRequests(cluster))
+            since = cluster.clock.monotonic_ms()
+            decision: BatchDecision = await coordinator.commit_batch(batch, tasks)
+            done = cluster.clock.monotonic_ms()
+        log.info("sink %s: batch %d is committed: %s", self.options.sink_id, batch, decision)
+        if tasks:
+            begun = next(m.begun for m in messages if isinstance(m, SinkMessage))
+            decided = coordinator.decided_ms or since
+            aborted = begun.aborted + coordinator.aborted
+            send(tasks[0].query, SinkReport(batch, begun.start, decided - since, done - decided, aborted))
 
     async def _abort(self, batch: int, messages: Sequence[Any]) -> None:
         """Aborts a batch, repeatedly while tasks without message may run and begin transactions."""
@@ -165,8 +180,11 @@ class _Sink:
             while True:
                 await coordinator.abort_batch(batch, tasks, self.start.driver if self.start is not None else None)
                 if clock.monotonic_ms() >= until_ms:
-                    return
+                    break
                 await asyncio.sleep(_STRAGGLER_POLL_S)
+        query = tasks[0].query if tasks else self._query()
+        if query is not None:
+            send(query, SinkReport(batch, aborted=coordinator.aborted))
 
     def coordinator(self, requests: TransactionRequests) -> CommitCoordinator:
         options = self.options
@@ -326,18 +344,22 @@ class _Writing:
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query."""
 
+    @cause_first()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         context = TaskContext.get()
         if context is None:
             raise PipelineError("format", "barnabas", "let Spark call it", "is written outside a task")
         batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
         query = context.getLocalProperty("sql.streaming.queryId") or ""
-        return loop.run(self._write(iterator, _task_name(context), batch, query))
+        message = loop.run(self._write(iterator, _task_name(context), batch, query))
+        return dataclasses.replace(message, begun=self.begun)
 
+    @cause_first()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if self.options.delivery == EXACTLY_ONCE:
             loop.run(self._commit(batchId, messages))
 
+    @cause_first()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if self.options.delivery == EXACTLY_ONCE:
             loop.run(self._abort(batchId, messages))
@@ -346,16 +368,19 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 class BatchSink(_Sink, DataSourceArrowWriter):
     """Writes a frame in one job."""
 
+    @cause_first()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         context = TaskContext.get()
         if context is None:
             raise PipelineError("format", "barnabas", "let Spark call it", "is written outside a task")
         return loop.run(self._write(iterator, _task_name(context), self.batch, _BATCH_QUERY))
 
+    @cause_first()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.options.delivery == EXACTLY_ONCE:
             loop.run(self._commit(self.batch, messages))
 
+    @cause_first()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.options.delivery == EXACTLY_ONCE:
             loop.run(self._abort(self.batch, messages))

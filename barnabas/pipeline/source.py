@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.discovery import Discovery, ask, plan_batch
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import PipelineError, cause_first
 from barnabas.pipeline.options import SourceOptions, columns_of, has_end
 from barnabas.pipeline.planning import OffsetRange, Pushdown, shared, split, tasks_for
 from barnabas.pipeline.reading import read_ranges
@@ -95,6 +95,7 @@ class BatchReader(DataSourceReader):
         self._pushed = Pushdown()
         self.pushFilters: Any = _PushFilters(self._pushed.push)
 
+    @cause_first()
     def partitions(self) -> list[InputPartition]:
         async def plan(discovery: Discovery) -> tuple[list[OffsetRange], int | None]:
             ranges = await plan_batch(discovery, self._pushed)
@@ -106,7 +107,8 @@ class BatchReader(DataSourceReader):
         return planned(self._options, *ask(self._options, plan)) or [RangesPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_ranges(self._options, partition.value)
+        with cause_first():
+            yield from read_ranges(self._options, partition.value)
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import PipelineError, cause_first
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -40,28 +40,33 @@ class BarnabasDataSource(DataSource):
     def name(cls) -> str:
         return "barnabas"
 
+    @cause_first()
     def schema(self) -> StructType:
         """Columns of Spark's Kafka connector, or those of the option `columns`."""
         from barnabas.pipeline.source import schema_of
 
         return schema_of(self.options)
 
+    @cause_first()
     def reader(self, schema: StructType) -> DataSourceReader:
         from barnabas.pipeline.source import batch_reader
 
         return batch_reader(self.options, schema)
 
+    @cause_first()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from barnabas.pipeline.stream import stream_reader
 
         return stream_reader(self.options, schema)
 
+    @cause_first()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise PipelineError("mode", "overwrite", "write with mode 'append'", "cannot be had: a log only grows")
         writer: DataSourceWriter = _sink().batch_writer(self.options, schema)
         return writer
 
+    @cause_first()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """`overwrite` (output mode complete) appends the whole result, as Spark's connector does."""
         writer: DataSourceStreamWriter = _sink().stream_writer(self.options, schema)

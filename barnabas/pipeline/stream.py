@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.discovery import Discovery, ask
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import PipelineError, cause_first
 from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import (
     OffsetRange,
@@ -64,6 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise self._parsed
         return self._parsed
 
+    @cause_first()
     def initialOffset(self) -> dict[str, Any]:
         async def first_offsets(discovery: Discovery) -> dict[str, Any]:
             partitions = await discovery.partitions()
@@ -73,18 +74,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return ask(self._options, first_offsets)
 
+    @cause_first()
     def getDefaultReadLimit(self) -> ReadLimit:
         most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
+    @cause_first()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = ask(self._options, self._last_offsets)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._latest is None else to_json(self._latest)
 
+    @cause_first()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = from_json(start)
 
@@ -110,6 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return ask(self._options, end_of_batch)
 
+    @cause_first()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ends = from_json(start), from_json(end)
 
@@ -127,7 +132,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planned(self._options, ranges, tasks_from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_ranges(self._options, partition.value)
+        with cause_first():
+            yield from read_ranges(self._options, partition.value)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

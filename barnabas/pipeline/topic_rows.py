@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.client import Producer, SendFailed
+from barnabas.client.errors import RecordTooLarge
 from barnabas.pipeline.encoding import as_binary, encode_rows, lengths_of, partitions_of_keys
 from barnabas.pipeline.errors import PipelineError
 from barnabas.ports import Clock
@@ -50,7 +51,11 @@ class TopicRows:
                 keys = as_binary(part["key"]) if "key" in part else None
                 headers = part.get("headers")
                 for records in encode_rows(keys, as_binary(part["value"]), headers, now_ms):
-                    self._waiting.append(await producer.send_batch(topic, partition, records))
+                    try:
+                        self._waiting.append(await producer.send_batch(topic, partition, records))
+                    except RecordTooLarge as error:
+                        remedy = "raise it, and max.message.bytes of the topic, or write smaller rows"
+                        raise PipelineError("kafka.max.request.size", None, remedy, f"({error}) is too small") from None
         self.count += batch.num_rows
         if len(self._waiting) > _AHEAD_MAX:
             self._waiting = [future for future in self._waiting if not self._settled(future)]

@@ -134,6 +134,8 @@ class CommitCoordinator:
         self.participants = {participant.name: participant for participant in participants}
         self.forgotten = forgotten
         self.slot_timeout_ms = slot_timeout_ms
+        self.aborted = 0  # parts that this coordinator has aborted
+        self.decided_ms: int | None = None  # monotonic time of its decision
 
     async def start_batch(self) -> BatchStart:
         """Starts a batch, on the driver before its tasks. Raises HalfCommitted for a lost part of the last batch."""
@@ -184,6 +186,7 @@ class CommitCoordinator:
             return await self._of(effect.handle).commit(effect.handle, effect.next_batch)
         if isinstance(effect, AbortHandle):
             log.info("sink %s: abort %s", self.sink_id, effect.handle.key)
+            self.aborted += 1
             return await self._of(effect.handle).abort(effect.handle)
         if isinstance(effect, ReadDecision):
             return await self.read_decision()
@@ -204,7 +207,9 @@ class CommitCoordinator:
             group = decisions.group_id(self.sink_id, number)
             if not await self.requests.commit_offset(name, decision.driver, group, decision.next_batch, text):
                 return False
-        return await self.requests.end(name, decision.driver, commit=True)
+        decided = await self.requests.end(name, decision.driver, commit=True)
+        self.decided_ms = self.requests.cluster.clock.monotonic_ms()
+        return decided
 
     def _of(self, handle: PreparedPart) -> TwoPhaseCommitSink:
         found = self.participants.get(handle.participant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ from tests.support.clients.librdkafka import value_of
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
+from prometheus_client import REGISTRY
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from tests.support.elsewhere import wait_until
 from tests.support.pipeline import topics
 from tests.support.processes.served import ServedBroker
 from tests.support.snippets import snippets
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-DELAYS, SOURCE, SINK, BATCH = snippets(ROOT / "docs" / "pipeline.md", "python")
+DELAYS, SOURCE, METRICS, _, SINK, BATCH = snippets(ROOT / "docs" / "pipeline.md", "python")  # _: test_cluster_page
 PIPELINE = snippets(ROOT / "README.md", "python")[-1]
 
 
@@ -65,6 +68,8 @@ def test_the_query_of_the_readme(printed: Printed) -> None:
 
 
 def test_source_and_sink(printed: Printed) -> None:
+    names = printed.names
+    exec(METRICS.replace("start_http_server(9101)", "server, _ = start_http_server(0)"), names)
     topics.new_topic(printed.bootstrap, name="orders")
     topics.send(printed.bootstrap, "orders", [b"1", b"2", b"3"])
     printed.run(SOURCE)
@@ -85,6 +90,16 @@ def test_source_and_sink(printed: Printed) -> None:
     query.processAllAvailable()
     (invoice,) = topics.read_committed(printed.bootstrap, "invoices")
     assert b'"value":"NA=="' in (invoice.value() or b"")
+
+    def served() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{names['server'].server_port}") as answer:
+            return str(answer.read().decode())
+
+    read_one = f'barnabas_query_rows_total{{query="{query.id}"}} 1.0'
+    wait_until(lambda: read_one in served(), "Spark has told QueryMetrics of the row")
+    names["spark"].streams.removeListener(names["metrics"])
+    REGISTRY.unregister(names["metrics"])
+    names["server"].shutdown()
 
 
 def test_the_query_of_the_tutorial(printed: Printed, spark: SparkSession) -> None:

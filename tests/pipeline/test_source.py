@@ -19,7 +19,9 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
+from barnabas.client.types import TopicPartition
 from barnabas.pipeline.java import java_home
+from barnabas.pipeline.planning import to_json
 from tests.pipeline import test_official_connector as official
 from tests.support.pipeline import topics
 from tests.support.pipeline.spark_kafka import Kafka, into_parquet, numbers, texts, values
@@ -65,6 +67,16 @@ def test_rows_and_types_are_those_of_the_official_connector(kafka: Kafka, kafka_
     order = ("partition", "offset")
     assert ours.orderBy(*order).collect() == other.orderBy(*order).collect()
     assert ours.count() == 152
+
+
+def test_the_official_connector_takes_our_offsets(kafka: Kafka, kafka_connector: str) -> None:
+    topic = topics.new_topic(kafka.bootstrap, 2)
+    topics.send(kafka.bootstrap, topic, numbers(0, 10))
+    at = to_json({TopicPartition(topic, 0): 7, TopicPartition(topic, 1): 0}, {TopicPartition(topic, 0): 3})
+    theirs = kafka.spark.read.format(kafka_connector).option("kafka.bootstrap.servers", kafka.bootstrap)
+    frame = theirs.options(subscribe=topic, startingOffsets=json.dumps(at)).load()
+    assert frame.count() == 3
+    assert "leader epochs" in json.dumps(at)
 
 
 FOREIGN = """

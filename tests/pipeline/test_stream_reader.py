@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
-from barnabas.pipeline.planning import EPOCHS
+from barnabas.pipeline.planning import without_epochs
 from barnabas.pipeline.stream import StreamReader
 from tests.support.pipeline import topics
 from tests.support.processes.served import ServedBroker
@@ -27,8 +27,7 @@ def reader_of(broker: ServedBroker, topic: str, **more: str) -> StreamReader:
 
 
 def offsets(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Without the leader epochs that stand beside them."""
-    return {topic: each for topic, each in checkpoint.items() if topic != EPOCHS}
+    return without_epochs(checkpoint)[0]
 
 
 def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:

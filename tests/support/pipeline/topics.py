@@ -64,10 +64,12 @@ def send(bootstrap: str, topic: str, values: Iterable[bytes | None], *, partitio
     assert producer.flush(ANSWER_SECONDS_MAX) == 0
 
 
-def transactional(bootstrap: str, transactional_id: str | None = None) -> Producer:
+def transactional(bootstrap: str, transactional_id: str | None = None, timeout_ms: int = 60_000) -> Producer:
     """A producer that may begin a transaction."""
     name = transactional_id or f"x-{uuid.uuid4().hex[:8]}"
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": timeout_ms}
+    )
     producer.init_transactions(ANSWER_SECONDS_MAX)
     return producer
 

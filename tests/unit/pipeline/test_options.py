@@ -53,14 +53,20 @@ def test_offsets_and_times_by_partition() -> None:
     assert parse(startingTimestamp="5").start.everywhere == 5
 
 
-def test_a_stream_begins_at_the_offsets_of_a_checkpoint() -> None:
-    found = parse(streaming=True, startingOffsets='{"a":{"0":23,"1":0},"leader epochs":{"a":{"0":5}}}').start
+@pytest.mark.parametrize("epochs", ['"leader epochs {\\"a\\":{\\"0\\":5}}":{}', '"leader epochs":{"a":{"0":5}}'])
+def test_a_stream_begins_at_the_offsets_of_a_checkpoint(epochs: str) -> None:
+    found = parse(streaming=True, startingOffsets=f'{{"a":{{"0":23,"1":0}},{epochs}}}').start
     assert found.at == {TopicPartition("a", 0): 23, TopicPartition("a", 1): 0}
     assert found.epochs == {TopicPartition("a", 0): 5}
+
+
+def test_epochs_of_a_checkpoint_that_cannot_be_read() -> None:
     with pytest.raises(PipelineError, match=r"startingOffsets.*has 'x' for partition 0"):
         parse(streaming=True, startingOffsets='{"a":{"0":23},"leader epochs":{"a":{"0":"x"}}}')
     with pytest.raises(PipelineError, match=r"startingOffsets.*has another form"):
         parse(streaming=True, startingOffsets='{"a":{"0":23},"leader epochs":[5]}')
+    with pytest.raises(PipelineError, match=r"startingOffsets.*is no JSON"):
+        parse(streaming=True, startingOffsets='{"a":{"0":23},"leader epochs {5":{}}')
 
 
 def test_columns_in_their_order() -> None:

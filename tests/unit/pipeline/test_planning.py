@@ -99,7 +99,7 @@ def test_large_records_are_worth_more_tasks() -> None:
 def test_a_checkpoint_keeps_the_number_of_tasks() -> None:
     offsets = {TopicPartition("b", 1): 4}
     found = json.loads(json.dumps(to_json(offsets, {TopicPartition("b", 1): 7}, 3)))
-    assert found == {"b": {"1": 4}, "leader epochs": {"": {"0": 3}, "b": {"1": 7}}}
+    assert found == {"b": {"1": 4}, 'leader epochs {"":{"0":3},"b":{"1":7}}': {}}
     assert from_json(found) == offsets
     assert tasks_from_json(found) == 3
     assert tasks_from_json(to_json(offsets, {TopicPartition("b", 1): 7})) is None, "an earlier version has written it"
@@ -145,9 +145,18 @@ def test_leader_epochs_stand_beside_the_offsets_of_a_checkpoint() -> None:
     offsets = {read: 4, unread: 0, unknown: 1}
     epochs = {read: 7, unread: 7, unknown: -1, TopicPartition("gone", 0): 3}
     text = json.dumps(to_json(offsets, epochs))
-    assert text == '{"a": {"0": 1}, "b": {"2": 0, "10": 4}, "leader epochs": {"b": {"10": 7}}}'
+    assert text == r'{"a": {"0": 1}, "b": {"2": 0, "10": 4}, "leader epochs {\"b\":{\"10\":7}}": {}}'
     assert from_json(json.loads(text)) == offsets
     assert epochs_from_json(json.loads(text)) == {read: 7}
+    walked = {(topic, int(p)): offset for topic, each in json.loads(text).items() for p, offset in each.items()}
+    assert walked == offsets, "a listener that walks topics meets offsets only"
+
+
+def test_a_checkpoint_of_an_earlier_version() -> None:
+    stored = json.loads('{"a": {"0": 1}, "b": {"2": 0, "10": 4}, "leader epochs": {"b": {"10": 7}}}')
+    a, b = TopicPartition("a", 0), TopicPartition("b", 10)
+    assert from_json(stored) == {a: 1, TopicPartition("b", 2): 0, b: 4}
+    assert epochs_from_json(stored) == {b: 7}
 
 
 def filters_of(text: str) -> list[object]:
