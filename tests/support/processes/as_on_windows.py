@@ -24,6 +24,7 @@ import sys
 import tempfile
 from typing import Any
 
+import construct
 import cramjam
 import crc32c
 import cyclopts
@@ -33,7 +34,7 @@ import rich.progress
 import rich.prompt
 import rich.table
 
-LOADED = (concurrent.futures, logging.handlers, multiprocessing, subprocess, tempfile, crc32c, cramjam)
+LOADED = (concurrent.futures, logging.handlers, multiprocessing, subprocess, tempfile, construct, crc32c, cramjam)
 LOADED_TOO = (cyclopts, rich.console, rich.live, rich.progress, rich.prompt, rich.table)
 
 MODULES = {

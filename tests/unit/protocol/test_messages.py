@@ -1,4 +1,4 @@
-"""Every served (message, version): the generated codec agrees with kio on random values.
+"""Every served (message, version): generated codec = construct struct = kio, on random values.
 
 kio is generated from Kafka's own schemas and so the independent judge. Its field names and types differ (timedelta, datetime,
 UUID), so values are compared leaf by leaf in the order of the schema.
@@ -57,6 +57,7 @@ from barnabas.protocol.wire import (
     present,
     tagged,
 )
+from tests.support.construct_view import construct_of, plain
 from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -72,13 +73,16 @@ SHARED_WITH_CLIENTS = [
 property_test = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 
 
-def there_and_back(cls: Any, version: int, msg: Any) -> bytes:
-    """The bytes of a message, which decode to it, also from a view."""
+def assert_all_agree(cls: Any, version: int, msg: Any) -> bytes:
+    """Encoders agree on the bytes, decoders on the values; returns the bytes."""
     data = encode(msg, version)
     assert decode(cls, data, version) == msg
     view = decode(cls, memoryview(bytearray(data)), version)
     assert view == msg
     assert encode(view, version) == data
+    struct = construct_of(cls, version)
+    assert struct.build(plain(msg, version)) == data
+    assert struct.parse(data) == plain(msg, version)
     return data
 
 
@@ -135,12 +139,12 @@ def assert_kio_agrees(cls: Any, version: int, msg: Any, data: bytes) -> None:
 @given(data=st.data())
 def test_requests_and_responses_agree(cls: Any, version: int, data: st.DataObject) -> None:
     msg = data.draw(messages(cls, version))
-    assert_kio_agrees(cls, version, msg, there_and_back(cls, version, msg))
+    assert_kio_agrees(cls, version, msg, assert_all_agree(cls, version, msg))
 
 
 @pytest.mark.parametrize(("cls", "version"), every_version(REQUESTS_AND_RESPONSES))
 def test_a_message_of_defaults_agrees(cls: Any, version: int) -> None:
-    assert_kio_agrees(cls, version, cls(), there_and_back(cls, version, cls()))
+    assert_kio_agrees(cls, version, cls(), assert_all_agree(cls, version, cls()))
 
 
 @pytest.mark.parametrize(("cls", "version"), every_version(HEADERS))
@@ -148,7 +152,7 @@ def test_a_message_of_defaults_agrees(cls: Any, version: int) -> None:
 @given(data=st.data())
 def test_headers_agree(cls: Any, version: int, data: st.DataObject) -> None:
     msg = data.draw(messages(cls, version))
-    encoded = there_and_back(cls, version, msg)
+    encoded = assert_all_agree(cls, version, msg)
     if (cls.__name__, version) != ("RequestHeader", 0):  # gone from Kafka with ControlledShutdown 0
         assert_kio_agrees(cls, version, msg, encoded)
 
@@ -158,7 +162,7 @@ def test_headers_agree(cls: Any, version: int, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_data_shared_with_clients_agrees(cls: Any, version: int, data: st.DataObject) -> None:
     msg = data.draw(messages(cls, version))
-    assert_kio_agrees(cls, version, msg, there_and_back(cls, version, msg))
+    assert_kio_agrees(cls, version, msg, assert_all_agree(cls, version, msg))
 
 
 @pytest.mark.parametrize(("cls", "version"), every_version(RECORDS))
@@ -166,7 +170,7 @@ def test_data_shared_with_clients_agrees(cls: Any, version: int, data: st.DataOb
 @given(data=st.data())
 def test_records_of_internal_topics_agree(cls: Any, version: int, data: st.DataObject) -> None:
     msg = data.draw(messages(cls, version))
-    body = there_and_back(cls, version, msg)
+    body = assert_all_agree(cls, version, msg)
     prefixed = encode_versioned(msg, version)
     assert prefixed[2:] == body
     assert int.from_bytes(prefixed[:2]) == (version if cls.PREFIX is None else cls.PREFIX)
