@@ -192,7 +192,7 @@ def test_a_stream_ends_over_an_aborted_tail(kafka: Kafka, tmp_path: Path) -> Non
     assert values(kafka.spark.read.parquet(str(tmp_path / "data"))) == texts(0, 500)
     progress = query.lastProgress
     assert progress is not None
-    assert json.loads(progress["sources"][0]["endOffset"]) == {topic: {"0": 1010}}, "1,000 records, 10 markers"
+    assert json.loads(progress["sources"][0]["endOffset"])[topic] == {"0": 1010}, "1,000 records, 10 markers"
 
 
 def test_a_stream_in_limited_steps_goes_on_after_a_restart(kafka: Kafka, tmp_path: Path) -> None:
