@@ -31,7 +31,8 @@ NOTHING = SinkReport()
 
 
 def _address(query: str) -> Path:
-    return Path(tempfile.gettempdir(), f"barnabas-{os.getuid()}", query[:18])  # a socket's path has at most 104 bytes
+    user = getattr(os, "getuid", int)()
+    return Path(tempfile.gettempdir(), f"barnabas-{user}", query[:18])  # a socket's path has at most 104 bytes
 
 
 def send(query: str, report: SinkReport) -> None:

@@ -411,22 +411,28 @@ def _delete_groups(
 ) -> Pending[DeleteGroupsResponse]:
     """A decision for all groups of one shard, as in Kafka; the next shard follows in a later turn."""
     pending: Pending[DeleteGroupsResponse] = Pending()
+    _delete_in_shard(needs, response, shards, pending)
+    return pending
 
-    def delete() -> None:
-        results = shards.pop()
-        needs.groups.write(results[0].group_id, partial(_decide_deletion, results), partial(deleted, results))
 
-    def deleted(results: list[DeletableGroupResult], outcome: BrokerError | None) -> None:
+def _delete_in_shard(
+    needs: Needs,
+    response: DeleteGroupsResponse,
+    shards: list[list[DeletableGroupResult]],
+    pending: Pending[DeleteGroupsResponse],
+) -> None:
+    results = shards.pop()
+
+    def deleted(outcome: BrokerError | None) -> None:
         if outcome is not None:
             for result in results:
                 result.error_code = outcome.code
         if shards:
-            needs.reactor.call_later(0, delete)
+            needs.reactor.call_later(0, partial(_delete_in_shard, needs, response, shards, pending))
         else:
             pending.resolve(response)
 
-    delete()
-    return pending
+    needs.groups.write(results[0].group_id, partial(_decide_deletion, results), deleted)
 
 
 def _decide_deletion(results: list[DeletableGroupResult], shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
