@@ -69,7 +69,6 @@ class MemoryBudget:
         ordinary_bytes: int = ORDINARY_BUFFER_BYTES,
         evicts: bool = False,
     ) -> None:
-        self._frame_bytes_max = frame_bytes_max
         self._unread_bytes_max = unread_bytes_max
         self.ordinary_bytes = ordinary_bytes
         self._evicts = evicts
@@ -103,7 +102,7 @@ class MemoryBudget:
             return True
         share = self._share(wanted)
         if wanted > held:
-            while self._evicts and self._large and self.frame_bytes - held + wanted > self._frame_bytes_max:
+            while self._evicts and self._large and share.used_bytes - held + wanted > share.bytes_max:
                 oldest = next(iter(self._large))
                 if oldest is holder:
                     break
