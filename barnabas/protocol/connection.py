@@ -306,6 +306,13 @@ class ServerConnection:
         """Whether a frame above an ordinary buffer is incomplete."""
         return self.reader.wanted_bytes > self._budget.ordinary_bytes
 
+    @property
+    def arrived(self) -> float:
+        """The part of an incomplete frame above an ordinary buffer that has arrived; 1 without one, or while muted."""
+        if not self.receives or self._blocked & MUTED:
+            return 1
+        return self.reader.buffered_bytes / self.reader.wanted_bytes
+
     def count_in(self, budget: MemoryBudget) -> None:
         self._budget.release(self)
         self._budget = budget

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 ORDINARY_BUFFER_BYTES: Final = 64 * 1024  # of a connection, before it counts against the budget
 ANSWER_BYTES_LEAST: Final = 128 * 1024  # of records that a Fetch may always request, whatever other peers leave unread
+SMALL_FRAME_BYTES: Final = 1280 * 1024  # a usual Produce request (max.request.size is 1 MiB) and what is held before it
 SWEEPS_MAX: Final = 6  # of a frame that has room while others wait: 30 s, after which Kafka's clients give a request up
 
 
@@ -18,8 +19,8 @@ class Holder(Protocol):
         ...
 
     @property
-    def receives(self) -> bool:
-        """Whether its frame is incomplete."""
+    def arrived(self) -> float:
+        """The part of its incomplete frame that has arrived; 1 if none is incomplete, or if its client is throttled."""
         ...
 
     def on_room(self) -> None:
@@ -31,15 +32,30 @@ class Holder(Protocol):
         ...
 
 
+class _Share:
+    """Room for small frames, or for large ones."""
+
+    __slots__ = ("bytes_max", "feeding", "used_bytes", "waiting")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self.waiting: dict[Holder, None] = {}  # in order of arrival
+        self.feeding = False
+
+
 class MemoryBudget:
     """Byte budgets of connections.
 
     A frame above an ordinary buffer reserves its whole length before more is read. Frames wait for room in request
-    order. Above `unread_bytes_max`, Fetch responses get short and connections with unread responses are not served.
+    order; small ones have a share of their own and never wait for large ones. No connections wait for each other: what
+    one holds while it waits are whole frames, which are served. Above `unread_bytes_max`, Fetch responses get short and
+    connections with unread responses are not served.
 
     Args:
-        frame_bytes_max: of all incomplete and held frames together. One frame alone may be larger.
+        frame_bytes_max: of all incomplete and held frames together. One frame alone in its share may be larger.
         unread_bytes_max: of all responses that peers leave unread, together.
+        small_bytes_max: of `frame_bytes_max`, for frames up to SMALL_FRAME_BYTES only; 0: all frames share everything.
         ordinary_bytes: of a connection, not counted.
         evicts: a frame evicts the oldest holders instead of waiting: for unauthenticated peers.
     """
@@ -49,10 +65,10 @@ class MemoryBudget:
         frame_bytes_max: int,
         unread_bytes_max: int,
         *,
+        small_bytes_max: int = 0,
         ordinary_bytes: int = ORDINARY_BUFFER_BYTES,
         evicts: bool = False,
     ) -> None:
-        self._frame_bytes_max = frame_bytes_max
         self._unread_bytes_max = unread_bytes_max
         self.ordinary_bytes = ordinary_bytes
         self._evicts = evicts
@@ -60,9 +76,9 @@ class MemoryBudget:
         self.frame_bytes = 0
         self._unread: dict[Holder, int] = {}
         self._large: dict[Holder, int] = {}  # bytes reserved by each holder, oldest first
-        self._waiting: dict[Holder, None] = {}  # for room, in order of arrival
         self._sweeps: dict[Holder, int] = {}  # that a holder has seen while others waited
-        self._feeding = False
+        large = _Share(frame_bytes_max - small_bytes_max)
+        self._shares = (_Share(small_bytes_max) if small_bytes_max else large, large)
 
     @property
     def is_crowded(self) -> bool:
@@ -84,23 +100,25 @@ class MemoryBudget:
         if wanted <= self.ordinary_bytes:
             self.forget(holder)
             return True
+        share = self._share(wanted)
         if wanted > held:
-            while self._evicts and self._large and self.frame_bytes - held + wanted > self._frame_bytes_max:
+            while self._evicts and self._large and share.used_bytes - held + wanted > share.bytes_max:
                 oldest = next(iter(self._large))
                 if oldest is holder:
                     break
                 oldest.evict()
                 self.forget(oldest)
-            first = next(iter(self._waiting), holder) is holder
-            fits = self.frame_bytes - held + wanted <= self._frame_bytes_max or self.frame_bytes == held
+            own_bytes = held if self._share(held) is share else 0
+            first = next(iter(share.waiting), holder) is holder
+            fits = share.used_bytes - own_bytes + wanted <= share.bytes_max or share.used_bytes == own_bytes
             if not (first and fits):
-                self._waiting[holder] = None
+                share.waiting[holder] = None
+                self._end_waiting(holder, but=share)
                 return False
-        self._waiting.pop(holder, None)
-        self._large[holder] = wanted
-        self.frame_bytes += wanted - held
+        self._reserve(holder, wanted, held)
+        self._end_waiting(holder)
         if wanted < held:
-            self._feed()
+            self._feed(self._share(held))
         return True
 
     def release(self, holder: Holder) -> None:
@@ -108,31 +126,48 @@ class MemoryBudget:
         self.forget(holder)
 
     def sweep(self) -> None:
-        """Called every 5 s: evicts connections with overdue frames if others wait for room."""
+        """Called every 5 s: evicts connections whose frames arrive too slowly if others wait for their room."""
         before, self._sweeps = self._sweeps, {}
-        if not self._waiting:
-            return
-        for holder in list(self._large):
+        for holder, held in list(self._large.items()):
+            arrived = holder.arrived
+            if arrived == 1 or holder.reserved_bytes > held or not self._share(held).waiting:
+                continue
             seen = self._sweeps[holder] = before.get(holder, 0) + 1
-            if seen > SWEEPS_MAX and holder.receives:
+            if arrived * SWEEPS_MAX < seen - 1:
                 holder.evict()
 
     def forget(self, holder: Holder) -> None:
-        waits = holder in self._waiting
-        if waits:
-            del self._waiting[holder]
-        if holder in self._large or waits:
-            self.frame_bytes -= self._large.pop(holder, 0)
+        held = self._large.get(holder, 0)
+        if held:
+            self._reserve(holder, 0, held)
+            del self._large[holder]
             self._sweeps.pop(holder, None)
-            self._feed()
+        self._end_waiting(holder)
+        if held:
+            self._feed(self._share(held))
 
-    def _feed(self) -> None:
-        if self._feeding:
+    def _share(self, size_bytes: int) -> _Share:
+        return self._shares[size_bytes > SMALL_FRAME_BYTES]
+
+    def _reserve(self, holder: Holder, size_bytes: int, held: int) -> None:
+        self._large[holder] = size_bytes
+        self.frame_bytes += size_bytes - held
+        self._share(held).used_bytes -= held
+        self._share(size_bytes).used_bytes += size_bytes
+
+    def _end_waiting(self, holder: Holder, but: _Share | None = None) -> None:
+        for share in self._shares:
+            if share is not but and holder in share.waiting:
+                del share.waiting[holder]
+                self._feed(share)
+
+    def _feed(self, share: _Share) -> None:
+        if share.feeding:
             return
-        self._feeding = True
-        while self._waiting:
-            first = next(iter(self._waiting))
+        share.feeding = True
+        while share.waiting:
+            first = next(iter(share.waiting))
             first.on_room()
-            if next(iter(self._waiting), None) is first:  # rejected again
+            if next(iter(share.waiting), None) is first:  # rejected again
                 break
-        self._feeding = False
+        share.feeding = False

@@ -106,8 +106,10 @@ class Server:
         self._next_line_ms = 0
         self._numbers = itertools.count(1)
         queued_bytes_max = config.get_int("queued.max.request.bytes")
+        if queued_bytes_max <= 0:
+            queued_bytes_max = QUEUED_BYTES_MAX
         self.budget = MemoryBudget(
-            queued_bytes_max if queued_bytes_max > 0 else QUEUED_BYTES_MAX, UNREAD_ANSWER_BYTES_MAX
+            queued_bytes_max, UNREAD_ANSWER_BYTES_MAX, small_bytes_max=max(1, queued_bytes_max // 2)
         )
         self._logins_budget = MemoryBudget(
             LOGINS_BYTES_MAX, UNREAD_ANSWER_BYTES_MAX, ordinary_bytes=2 * LOGIN_BUFFER_BYTES, evicts=True

@@ -11,6 +11,7 @@ from struct import pack
 
 import pytest
 
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.connection import WRITE_BUFFER_HIGH
 from barnabas.protocol.messages.admin import (
@@ -324,14 +325,28 @@ async def test_buffers_and_backlog_of_sockets(nodes: Nodes) -> None:
 EIGHT_MIB = {"socket_request_max_bytes": str(8 << 20), "queued_max_request_bytes": str(8 << 20)}
 
 
-@pytest.mark.parametrize(("settings", "frames", "bytes_max"), [({}, 10, 64 << 20), (EIGHT_MIB, 2, 8 << 20)])
+@pytest.mark.parametrize(("settings", "frames", "bytes_max"), [({}, 5, 32 << 20), (EIGHT_MIB, 2, 8 << 20)])
 async def test_requests_under_way_share_queued_max_request_bytes(
     nodes: Nodes, settings: dict[str, str], frames: int, bytes_max: int
 ) -> None:
     """The last one of the frames of 7 MiB waits."""
     node = await nodes.start(**settings)
-    for _ in range(frames):
-        peer = await nodes.peer(node)
-        peer.writer.write(pack(">ihhih", 7 << 20, 0, 9, 1, 0) + bytes(128 << 10))
-    await until(lambda: len(node.server.budget._waiting) == 1)
+    await _begin_frames(nodes, node, frames, 7 << 20)
     assert (frames - 1) * (7 << 20) <= node.server.budget.frame_bytes <= bytes_max
+
+
+async def test_a_request_of_usual_size_does_not_wait_for_large_ones_that_do_not_arrive(nodes: Nodes) -> None:
+    node = await nodes.start()
+    await _begin_frames(nodes, node, 2, 104_000_000)
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=bytes(1_000_000))])
+    peer = await nodes.peer(node)
+    await asyncio.wait_for(peer.call(ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[data]), 9), 10)
+    assert len(node.server.connections) == 3, "the others still send"
+
+
+async def _begin_frames(nodes: Nodes, node: Node, count: int, size_bytes: int) -> None:
+    """Each on its connection. Returns when the last one waits for room."""
+    for _ in range(count):
+        peer = await nodes.peer(node)
+        peer.writer.write(pack(">ihhih", size_bytes, 0, 9, 1, 0) + bytes(128 << 10))
+    await until(lambda: len(node.server.budget._shares[1].waiting) == 1)

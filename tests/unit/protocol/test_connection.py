@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from struct import pack
 
 import pytest
 from hypothesis import given
@@ -162,6 +163,19 @@ def test_room_for_held_requests_ends_when_they_are_served() -> None:
     assert core.limited
     assert core.may_read()
     assert budget.frame_bytes == 0
+
+
+def test_the_arrived_part_of_a_large_frame() -> None:
+    """A throttled client is not read, so its frame counts as complete."""
+    core = connection()
+    assert core.arrived == 1
+    core.reader.feed(pack(">ih", 999_996, 0) + bytes(249_994))
+    assert core.arrived == 0.25
+    core.mute()
+    assert core.arrived == 1
+    core.unmute()
+    core.reader.feed(bytes(750_000))
+    assert core.arrived == 1
 
 
 def test_reading_pauses_while_too_many_requests_wait() -> None:

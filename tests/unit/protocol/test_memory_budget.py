@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.memory_budget import ANSWER_BYTES_LEAST, ORDINARY_BUFFER_BYTES, SWEEPS_MAX, MemoryBudget
+import random
+
+import pytest
+
+from barnabas.protocol.memory_budget import (
+    ANSWER_BYTES_LEAST,
+    ORDINARY_BUFFER_BYTES,
+    SMALL_FRAME_BYTES,
+    SWEEPS_MAX,
+    MemoryBudget,
+)
 
 MEBIBYTE = 1024 * 1024
 
@@ -12,7 +22,7 @@ class Large:
 
     def __init__(self, reserved_bytes: int, budget: MemoryBudget | None = None) -> None:
         self.reserved_bytes = reserved_bytes
-        self.receives = True
+        self.arrived = 0.0
         self.budget = budget
         self.calls = 0
         self.evicted = False
@@ -71,10 +81,73 @@ def test_a_connection_that_ended_is_not_called() -> None:
     assert second.calls == 0
 
 
+def test_small_frames_do_not_wait_for_large_ones() -> None:
+    budget = MemoryBudget(64 * MEBIBYTE, MEBIBYTE, small_bytes_max=32 * MEBIBYTE)
+    assert [budget.room_for(Large(100 * MEBIBYTE)) for _ in range(3)] == [True, False, False]
+    small = [Large(MEBIBYTE, budget) for _ in range(34)]
+    assert [budget.room_for(each) for each in small] == [True] * 32 + [False] * 2
+    assert not budget.room_for(Large(SMALL_FRAME_BYTES + 1)), "a large one"
+    budget.release(small[0])
+    assert [each.calls for each in small[32:]] == [1, 1]
+    assert budget.frame_bytes == 132 * MEBIBYTE
+
+
+def test_a_connection_whose_needs_change_changes_its_share() -> None:
+    """It waits in one order only: nobody waits behind a connection that has left the order."""
+    budget = MemoryBudget(20 * MEBIBYTE, MEBIBYTE, small_bytes_max=10 * MEBIBYTE)
+    large, changing, behind = Large(9 * MEBIBYTE, budget), Large(MEBIBYTE), Large(2 * MEBIBYTE, budget)
+    assert budget.room_for(large)
+    assert budget.room_for(changing)
+    changing.reserved_bytes = MEBIBYTE * 3 // 2
+    assert [budget.room_for(each) for each in (changing, behind)] == [False, False]
+    assert budget.frame_bytes == 10 * MEBIBYTE, "it keeps what it has"
+    changing.reserved_bytes = MEBIBYTE
+    assert budget.room_for(changing)
+    assert behind.calls == 1, "it is the next now"
+    large.reserved_bytes = MEBIBYTE
+    assert budget.room_for(large)
+    assert behind.calls == 2
+    assert budget.frame_bytes == 4 * MEBIBYTE
+
+
+def test_a_connection_that_waits_for_a_small_frame_waits_for_no_large_one() -> None:
+    budget = MemoryBudget(20 * MEBIBYTE, MEBIBYTE, small_bytes_max=10 * MEBIBYTE)
+    large, changing, behind = Large(10 * MEBIBYTE, budget), Large(2 * MEBIBYTE), Large(2 * MEBIBYTE, budget)
+    assert budget.room_for(large)
+    assert not budget.room_for(changing)
+    assert all(budget.room_for(Large(MEBIBYTE)) for _ in range(10))
+    changing.reserved_bytes = MEBIBYTE
+    assert [budget.room_for(each) for each in (changing, behind)] == [False, False]
+    budget.release(large)
+    assert budget.frame_bytes == 12 * MEBIBYTE, "that behind it has room"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_frames_get_room_in_the_end(seed: int) -> None:
+    """Connections with a small frame that is held, and a large one behind it, do not wait for each other for ever."""
+    chance = random.Random(seed)
+    budget = MemoryBudget(4 * MEBIBYTE, MEBIBYTE, small_bytes_max=2 * MEBIBYTE)
+    connections = [Large(0, budget) for _ in range(20)]
+    for _ in range(500):
+        each = chance.choice(connections)
+        waits = any(each in share.waiting for share in budget._shares)
+        if each.reserved_bytes and (waits or chance.random() < 0.6):
+            each.reserved_bytes = chance.choice([0, each.reserved_bytes // 2])
+        else:
+            each.reserved_bytes += chance.choice([100_000, MEBIBYTE, 3 * MEBIBYTE])
+        budget.room_for(each)
+        assert budget.frame_bytes == sum(budget._large.values()) == sum(each.used_bytes for each in budget._shares)
+    for each in connections:
+        each.reserved_bytes = 0
+        budget.room_for(each)
+    assert not any(share.waiting or share.used_bytes for share in budget._shares)
+    assert budget.frame_bytes == 0
+
+
 def test_a_frame_that_does_not_arrive_loses_its_room_to_those_that_wait() -> None:
     budget = MemoryBudget(10 * MEBIBYTE, MEBIBYTE)
     silent, served = Large(8 * MEBIBYTE, budget), Large(2 * MEBIBYTE, budget)
-    served.receives = False  # its frame is complete and waits for its turn
+    served.arrived = 1.0  # its frame is complete and waits for its turn
     assert budget.room_for(silent)
     assert budget.room_for(served)
     for _ in range(2 * SWEEPS_MAX):
@@ -82,11 +155,47 @@ def test_a_frame_that_does_not_arrive_loses_its_room_to_those_that_wait() -> Non
     assert not silent.evicted, "no one waits"
     waiting = Large(8 * MEBIBYTE, budget)
     assert not budget.room_for(waiting)
-    for _ in range(SWEEPS_MAX):
-        budget.sweep()
+    budget.sweep()
     assert not silent.evicted
     budget.sweep()
     assert (silent.evicted, served.evicted, waiting.calls) == (True, False, 1)
+
+
+def test_a_frame_that_has_no_room_yet_is_not_too_slow() -> None:
+    """A whole small frame of its connection is held, and others wait for its room."""
+    budget = MemoryBudget(20 * MEBIBYTE, MEBIBYTE, small_bytes_max=10 * MEBIBYTE)
+    held, large = Large(MEBIBYTE), Large(10 * MEBIBYTE)
+    large.arrived = 1.0
+    small = [Large(MEBIBYTE) for _ in range(10)]
+    assert budget.room_for(large)
+    assert [budget.room_for(each) for each in (held, *small)] == [True] * 10 + [False]
+    held.reserved_bytes = 5 * MEBIBYTE
+    assert not budget.room_for(held)
+    for _ in range(2 * SWEEPS_MAX):
+        budget.sweep()
+    assert not held.evicted
+    assert all(each.evicted for each in small[:9])
+
+
+@pytest.mark.parametrize(("pace", "sweeps"), [(0.9, 2), (1.0, SWEEPS_MAX), (1.1, SWEEPS_MAX)])
+def test_a_frame_may_take_30_s_while_others_wait(pace: float, sweeps: int) -> None:
+    """One that will take longer at its pace loses its room at once; one of large frames only if a large one waits."""
+    budget = MemoryBudget(20 * MEBIBYTE, MEBIBYTE, small_bytes_max=10 * MEBIBYTE)
+    slow, small = Large(10 * MEBIBYTE, budget), [Large(MEBIBYTE, budget) for _ in range(11)]
+    assert budget.room_for(slow)
+    assert [budget.room_for(each) for each in small] == [True] * 10 + [False]
+    for each in small:
+        each.arrived = 1.0
+    for _ in range(2 * SWEEPS_MAX):
+        budget.sweep()
+    assert not slow.evicted
+    assert not budget.room_for(Large(2 * MEBIBYTE))
+    seen = 0
+    while not slow.evicted and seen < SWEEPS_MAX:
+        slow.arrived = pace * seen / SWEEPS_MAX
+        budget.sweep()
+        seen += 1
+    assert (slow.evicted, seen) == (pace < 1, sweeps)
 
 
 def test_strangers_lose_their_room_to_newer_ones() -> None:
