@@ -144,9 +144,14 @@ def test_a_partition_moves_under_load(cluster: Cluster) -> None:
         await_place(cluster, 1, 3)
     finally:
         writer.stop()
-    # The high watermark of a leader that was just elected may lag behind what the last leader has acknowledged.
-    cluster.wait_until(lambda: len(set(read(cluster))) >= writer.acknowledged, "all acknowledged records can be read")
-    found = read(cluster)
+    found: list[int] = []
+
+    def all_are_read() -> bool:
+        """The high watermark of a new leader, or of a follower that answers, may lag behind what was acknowledged."""
+        found[:] = read(cluster)
+        return len(set(found)) >= writer.acknowledged
+
+    cluster.wait_until(all_are_read, "all acknowledged records can be read")
     assert found == sorted(found)  # a number that was sent again stands beside itself
     assert list(dict.fromkeys(found))[: writer.acknowledged] == list(range(writer.acknowledged))
 
