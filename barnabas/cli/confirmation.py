@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,24 +22,33 @@ def confirm(yes: bool, question: str, unchanged: str = "nothing was changed") ->
     if yes:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        with interruptible():
+        with interruptible() as signalled:
             print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+            if sys.platform != "win32":  # whose select() takes sockets alone
+                select.select([sys.stdin, signalled], [], [])  # a signal just before the wait ends it, too
             if sys.stdin.readline().strip().lower() in ("y", "yes"):
                 return
     raise WrongCall(f"{unchanged}: confirm with y, or give --yes")
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, and SIGTERM ends the process, while it waits for the terminal and the event loop does not run."""
+def interruptible() -> Iterator[socket.socket]:
+    """Ctrl-C raises KeyboardInterrupt, and SIGTERM ends the process, while it waits for the terminal and the event loop does not run.
+
+    The socket becomes readable when a signal comes.
+    """
+    signalled, sender = socket.socketpair()
+    sender.setblocking(False)
     # The loop does not hear of the signal: it would cancel the task that closes the connections after KeyboardInterrupt.
-    wakeup = signal.set_wakeup_fd(-1)
+    wakeup = signal.set_wakeup_fd(sender.fileno())
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        yield
+        yield signalled
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(wakeup)
+        signalled.close()
+        sender.close()

@@ -175,7 +175,8 @@ def test_kafka_ends_a_swap_that_we_began(tmp_path: Path, kafka_on: Callable[[Pat
     try:
         for topic in ("whole", "half"):
             with Wire(barnabas.address) as wire:
-                wire.create_topic(topic, **{"cleanup.policy": "compact", "segment.bytes": "1048576"})
+                later = {"min.compaction.lag.ms": "3600000"}  # Kafka's cleaner would take the first segment, too
+                wire.create_topic(topic, **{"cleanup.policy": "compact", "segment.bytes": "1048576", **later})
             producer = Producer({"bootstrap.servers": barnabas.address, "batch.num.messages": 10})
             for m in range(2_500):
                 producer.produce(topic, key=b"key %d" % (m % 50), value=b"v%d" % m * 200, partition=0)
