@@ -35,7 +35,7 @@ def confirm(yes: bool, question: str, unchanged: str = "nothing was changed") ->
 def interruptible() -> Iterator[socket.socket]:
     """Ctrl-C raises KeyboardInterrupt, and SIGTERM ends the process, while it waits for the terminal and the event loop does not run.
 
-    The socket becomes readable when a signal comes.
+    A signal makes the socket readable.
     """
     signalled, sender = socket.socketpair()
     sender.setblocking(False)
@@ -44,11 +44,10 @@ def interruptible() -> Iterator[socket.socket]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        yield signalled
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(wakeup)
-        signalled.close()
-        sender.close()
+    with signalled, sender:
+        try:
+            yield signalled
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(wakeup)
