@@ -228,6 +228,9 @@ class MetadataDelta:
     partitions: dict[bytes, dict[int, None]] = field(default_factory=dict)
     configs: dict[tuple[int, str], None] = field(default_factory=dict)  # resources whose settings changed
     brokers: dict[int, None] = field(default_factory=dict)  # ids whose registration changed or was removed
+    unclean_elections: int = field(
+        default=0, compare=False
+    )  # the new leader was neither in sync nor an eligible leader
     features: bool = False
     # keys of the image's mappings that were added, changed or removed, here and below
     acls: dict[bytes, None] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from barnabas.broker.image.image import (
+    NO_LEADER,
     PARTITIONS_PER_UNIT,
     RECOVERING,
     TOPIC_RESOURCE,
@@ -267,7 +268,14 @@ class ImageBuilder:
         partitions = self._partitions_of(record.topic_id)
         if not 0 <= record.partition_id < len(partitions):
             raise InvariantViolated(f"PartitionChangeRecord for partition {record.partition_id} of {len(partitions)}")
-        partitions[record.partition_id] = changed_partition(partitions[record.partition_id], record)
+        was = partitions[record.partition_id]
+        now = partitions[record.partition_id] = changed_partition(was, record)
+        self.delta.unclean_elections += now.leader not in (
+            was.leader,
+            NO_LEADER,
+            *was.isr,
+            *was.eligible_leader_replicas,
+        )
         if record.leader_recovery_state == RECOVERING:
             topic = self._topics_now().pop(self._topics_by_id_now()[record.topic_id].name)
             self._put(topic._replace(first_producer_id=self._next_producer_id))  # now the youngest topic

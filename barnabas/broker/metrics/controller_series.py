@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.image.current_image import CurrentImage
-from barnabas.broker.image.image import NO_LEADER, PARTITIONS_PER_UNIT, MetadataDelta, MetadataImage, TopicImage
+from barnabas.broker.image.image import NO_LEADER, MetadataDelta, MetadataImage, TopicImage
 from barnabas.broker.metrics.families import counter, gauge, quantile_family
 from barnabas.broker.metrics.histogram import NS_PER_MS, Histogram
 from barnabas.work import Work
@@ -53,22 +53,9 @@ class ControllerSeries:
         for histogram in (self._queue_times, self._processing_times, self.commit_latency):
             histogram.turn()
 
-    def follow(self, image: MetadataImage, delta: MetadataDelta) -> Work:
-        """Counts unclean elections of the next image: the new leader was neither in sync nor an eligible leader."""
-        former = self._current.image
-        for topic_id, numbers in delta.partitions.items():
-            before, after = former.topics_by_id.get(topic_id), image.topics_by_id.get(topic_id)
-            if before is None or after is None:
-                continue
-            for number in numbers:
-                if number < len(before.partitions):
-                    was, now = before.partitions[number], after.partitions[number]
-                    self._unclean_elections += (
-                        now.leader not in (was.leader, NO_LEADER)
-                        and now.leader not in was.isr
-                        and now.leader not in was.eligible_leader_replicas
-                    )
-            yield 1 + len(numbers) // PARTITIONS_PER_UNIT
+    def follow(self, _image: MetadataImage, delta: MetadataDelta) -> Work:
+        self._unclean_elections += delta.unclean_elections
+        yield 1
 
     # -- collectors
 

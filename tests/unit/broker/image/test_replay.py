@@ -175,6 +175,23 @@ def test_a_topic_knows_which_producer_ids_are_older() -> None:
     assert after.youngest_topic == after.topics_by_id[A]
 
 
+def test_unclean_elections_are_counted_change_by_change() -> None:
+    """Between two images a replica may join the ISR and then be elected, which is clean."""
+    builder = ImageBuilder(topics_of_three_ages())
+    for change in (
+        PartitionChangeRecord(partition_id=0, topic_id=A, leader=1, isr=[1]),
+        PartitionChangeRecord(partition_id=0, topic_id=A, isr=[1, 2]),
+        PartitionChangeRecord(partition_id=0, topic_id=A, leader=2),
+        PartitionChangeRecord(partition_id=0, topic_id=A, leader=-1, isr=[], eligible_leader_replicas=[1]),
+        PartitionChangeRecord(partition_id=0, topic_id=A, leader=1, isr=[1]),
+    ):
+        builder.replay(change)
+    before = builder.delta.unclean_elections
+    builder.replay(PartitionChangeRecord(partition_id=0, topic_id=A, leader=3, isr=[3]))
+    assert builder.delta.unclean_elections - before == 1
+    assert before == 0
+
+
 def test_a_snapshot_keeps_the_ages_of_topics() -> None:
     """Except those that are older than every producer id: its reader cannot know that."""
     loaded = from_snapshot(snapshot_records(topics_of_three_ages()))
