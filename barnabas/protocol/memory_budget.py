@@ -100,7 +100,7 @@ class MemoryBudget:
         if wanted <= self.ordinary_bytes:
             self.forget(holder)
             return True
-        share = self._share(wanted)
+        share, former = self._share(wanted), self._share(held)
         if wanted > held:
             while self._evicts and self._large and share.used_bytes - held + wanted > share.bytes_max:
                 oldest = next(iter(self._large))
@@ -108,7 +108,7 @@ class MemoryBudget:
                     break
                 oldest.evict()
                 self.forget(oldest)
-            own_bytes = held if self._share(held) is share else 0
+            own_bytes = held if former is share else 0
             first = next(iter(share.waiting), holder) is holder
             fits = share.used_bytes - own_bytes + wanted <= share.bytes_max or share.used_bytes == own_bytes
             if not (first and fits):
@@ -117,8 +117,8 @@ class MemoryBudget:
                 return False
         self._reserve(holder, wanted, held)
         self._end_waiting(holder)
-        if wanted < held:
-            self._feed(self._share(held))
+        if wanted < held or former is not share:
+            self._feed(former)
         return True
 
     def release(self, holder: Holder) -> None:

@@ -93,7 +93,7 @@ def test_small_frames_do_not_wait_for_large_ones() -> None:
 
 
 def test_a_connection_whose_needs_change_changes_its_share() -> None:
-    """It waits in one order only: nobody waits behind a connection that has left the order."""
+    """It waits in one share only. The connections behind it in the share that it leaves get its place."""
     budget = MemoryBudget(20 * MEBIBYTE, MEBIBYTE, small_bytes_max=10 * MEBIBYTE)
     large, changing, behind = Large(9 * MEBIBYTE, budget), Large(MEBIBYTE), Large(2 * MEBIBYTE, budget)
     assert budget.room_for(large)
@@ -122,9 +122,18 @@ def test_a_connection_that_waits_for_a_small_frame_waits_for_no_large_one() -> N
     assert budget.frame_bytes == 12 * MEBIBYTE, "that behind it has room"
 
 
+def test_a_small_frame_gets_the_room_of_a_connection_that_needs_more_now() -> None:
+    budget = MemoryBudget(20 * MEBIBYTE, MEBIBYTE, small_bytes_max=MEBIBYTE)
+    growing, behind = Large(MEBIBYTE, budget), Large(MEBIBYTE, budget)
+    assert [budget.room_for(each) for each in (growing, behind)] == [True, False]
+    growing.reserved_bytes = 2 * MEBIBYTE
+    assert budget.room_for(growing)
+    assert budget.frame_bytes == 3 * MEBIBYTE, "a frame of each share"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_all_frames_get_room_in_the_end(seed: int) -> None:
-    """Connections with a small frame that is held, and a large one behind it, do not wait for each other for ever."""
+    """Connections that hold a small frame and need room for a large one do not deadlock."""
     chance = random.Random(seed)
     budget = MemoryBudget(4 * MEBIBYTE, MEBIBYTE, small_bytes_max=2 * MEBIBYTE)
     connections = [Large(0, budget) for _ in range(20)]
