@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.api.access import FULL_ACCESS, Access
@@ -67,7 +68,7 @@ class ControllerObserver(Protocol):
 class _Queued(NamedTuple):
     decide: Decide
     done: AnyDone
-    between: bool  # may run during a long decision if it needs no records
+    between: bool  # a heartbeat: see `submit`
     since_ms: int
 
 
@@ -252,8 +253,9 @@ class QuorumController:
         if not self.active:
             done(_not_controller(self._node_id))
             return
-        add = self._queue.appendleft if between else self._queue.append
-        add(_Queued(decide, done, between, self._reactor.clock.monotonic_ms()))
+        # Heartbeats are before all others, and in order.
+        ahead = sum(1 for _ in takewhile(lambda each: each.between, self._queue)) if between else len(self._queue)
+        self._queue.insert(ahead, _Queued(decide, done, between, self._reactor.clock.monotonic_ms()))
         if not self._flush_due:
             self._flush_due = True
             linger_ms = self._config.get_int("controller.quorum.append.linger.ms")

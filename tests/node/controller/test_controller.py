@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -42,6 +42,8 @@ from barnabas.testing.world.disks import FaultyMemoryDisk
 from barnabas.work import UNITS_PER_SLICE, Work
 from tests.support.broker.nodes import Nodes
 from tests.support.waiting import until
+
+T = TypeVar("T")
 
 
 def creation(*names: str, partitions: int = 1) -> CreateTopicsRequest:
@@ -416,21 +418,23 @@ async def test_decisions_wait_for_others_as_long_as_the_linger_says(nodes: Nodes
     assert None not in (node.image.topic("one"), node.image.topic("two"))
 
 
+def noting(answer: T, decided: list[object]) -> Callable[[ClusterView], MetadataDecision[T]]:
+    """A decision without records that adds its answer to `decided`."""
+
+    def decide(_view: ClusterView) -> MetadataDecision[T]:
+        decided.append(answer)
+        return MetadataDecision(answer)
+
+    return decide
+
+
 async def test_many_short_decisions_take_several_turns(node: Node) -> None:
     controller = node.quorum_controller
     assert controller is not None
-    decided: list[int] = []
+    decided: list[object] = []
     answers: list[object] = []
-
-    def deciding(number: int) -> Callable[[ClusterView], MetadataDecision[int]]:
-        def decide(_view: ClusterView) -> MetadataDecision[int]:
-            decided.append(number)
-            return MetadataDecision(number)
-
-        return decide
-
     for number in range(100):
-        controller.submit(deciding(number), answers.append)
+        controller.submit(noting(number, decided), answers.append)
     of_turns = []
     while len(answers) < 100:
         before = len(decided)
@@ -462,21 +466,15 @@ async def test_a_heartbeat_does_not_wait_for_many_requests(node: Node) -> None:
     """Ten clients that ask for a thousand missing topics each kept a broker's heartbeats waiting until its session ended."""
     controller = node.quorum_controller
     assert controller is not None
-    decided: list[str] = []
-
-    def deciding(name: str) -> Callable[[ClusterView], MetadataDecision[str]]:
-        def decide(_view: ClusterView) -> MetadataDecision[str]:
-            decided.append(name)
-            return MetadataDecision(name)
-
-        return decide
-
+    decided: list[object] = []
     requests = [f"request {number}" for number in range(100)]
     for name in requests:
-        controller.submit(deciding(name))
-    controller.submit(deciding("heartbeat"), between=True)
-    await until(lambda: len(decided) == 101)
-    assert decided == ["heartbeat", *requests]
+        controller.submit(noting(name, decided))
+    heartbeats = ["heartbeat", "next heartbeat"]
+    for name in heartbeats:
+        controller.submit(noting(name, decided), between=True)
+    await until(lambda: len(decided) == 102)
+    assert decided == [*heartbeats, *requests], "in order: a broker's newer heartbeat is decided last"
 
 
 async def test_a_lost_leadership_answers_a_long_decision(node: Node) -> None:
