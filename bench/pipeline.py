@@ -145,7 +145,7 @@ def batch_cost(spark: SparkSession, name: str, options: dict[str, str], checkpoi
         while (progress := query.lastProgress) is None or progress["batchId"] < number:
             if (error := query.exception()) is not None:
                 raise error
-            time.sleep(0.05)
+            time.sleep(0.05)  # Spark has no event for Python callers; the listener would cost CPU that is measured here
         return int(progress["batchId"])
 
     first = batch(BATCHES_BEFORE)

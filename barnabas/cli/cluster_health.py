@@ -22,7 +22,7 @@ from barnabas.cli.render import (
     as_json,
     duration,
     marked,
-    named,
+    named_some,
     place,
     print_json,
     watched,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 UNHEALTHY: Final = 10  # as of `rpk cluster health`
 NO_CONTROLLER: Final = "none answers; the lines below are of the time when one did, nodes may be down since"
-SHOWN_MAX: Final = 10  # partitions that the text names
 STALLED_MS: Final = 900_000  # as the default of transaction.max.timeout.ms, which two-phase commit does not obey
 
 
@@ -223,5 +222,4 @@ def _numbers(nodes: tuple[int, ...]) -> str:
 def _partitions(found: tuple[TopicPartition, ...]) -> str:
     if not found:
         return "none"
-    names = ", ".join(named(tp) for tp in found[:SHOWN_MAX])
-    return f"{len(found)} ({names}{', …' if len(found) > SHOWN_MAX else ''})"
+    return f"{len(found)} ({named_some(found)})"

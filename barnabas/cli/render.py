@@ -30,6 +30,7 @@ Every = Annotated[float, Parameter(name="--every", help="Seconds between two upd
 
 EVERY_S_MIN = 0.1
 EVERY_S_MAX = 3_600
+NAMED_MAX = 10  # partitions in a sentence
 NARROWEST = 12  # characters that a shortened cell keeps
 RED = "31"
 YELLOW = "33"
@@ -295,6 +296,12 @@ async def watched(every: float, read: Callable[[], Awaitable[str]], *, in_place:
 def named(partition: TopicPartition) -> str:
     """The name of a partition as Kafka's tools print it."""
     return f"{partition.topic}-{partition.partition}"
+
+
+def named_some(partitions: Sequence[TopicPartition]) -> str:
+    """The names of the first partitions, for a sentence."""
+    names = ", ".join(map(named, partitions[:NAMED_MAX]))
+    return f"{names}, …" if len(partitions) > NAMED_MAX else names
 
 
 def printed_uuid(data: bytes) -> str:

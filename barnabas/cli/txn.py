@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from barnabas.cli.arguments import parse_duration
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.confirmation import Yes, confirm
-from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Output, Report, duration, moment, named, place
+from barnabas.cli.render import DEFAULT_OUTPUT, YELLOW, Cell, Output, Report, duration, moment, named, named_some, place
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, raiser
 from barnabas.cli.session import each as each_of
 from barnabas.cli.streams import printable
@@ -20,7 +20,6 @@ from barnabas.client.errors import IllegalState, KafkaError, ResponseError
 
 STATES: Final = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
-SHOWN_MAX: Final = 10  # partitions that a question names
 IN_FLIGHT_MAX: Final = 50  # DescribeTransactions requests at the same time
 
 app = App(
@@ -191,7 +190,7 @@ async def _abort_sink(sink_id: str, yes: bool, connection: Connection) -> None:
         if not opened:
             raise IllegalState(f"sink {sink_id!r} has no open transaction")
         partitions = sorted({tp for each in opened for tp in each.partitions})
-        held = ", ".join(named(tp) for tp in partitions[:SHOWN_MAX]) + (", …" if len(partitions) > SHOWN_MAX else "")
+        held = named_some(partitions)
         confirm(yes, f"abort {len(opened)} transactions of sink {sink_id} ({held})? A running query of it fails.")
         aborted, decided = await admin.abandon_sink(sink_id)
     for part in sorted(aborted):

@@ -80,7 +80,7 @@ class BatchDecision(NamedTuple):
         participants = list(dict.fromkeys(handle.participant for handle in self.handles))
         value = [
             self.query,
-            0,  # this and the second next have no meaning any more; so has a text in place of the slots
+            0,  # both zeros are unused; earlier versions had numbers there, and a text in place of the slots
             [[slot.key, str(slot.identity), str(slot.ticket), slot.timeout_ms] for slot in self.slots],
             0,
             participants,

@@ -1,7 +1,7 @@
 """Reports of a sink about its batches, from Spark's Python processes to a `QueryMetrics` on the same host.
 
-Spark has no metrics of Python sinks, and a sink commits in a process of its own. A report is one datagram to the Unix
-socket of its query, in a folder of this user. It is lost if nobody listens.
+Spark has no metrics of Python sinks, and a sink commits in a process of its own. It sends a report as one datagram to
+the Unix socket of its query, in a directory of this user. Without a listener the report is dropped.
 """
 
 from __future__ import annotations

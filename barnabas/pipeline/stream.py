@@ -138,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _admits(self, limit: ReadLimit, rows: int, now_ms: int) -> bool:
-        """Whether a batch of so many offsets may begin. Trigger.AvailableNow and Once read what there is."""
+        """Whether a batch with this number of offsets may begin. Trigger.AvailableNow and Once read all that is available."""
         if self._delay is None or self._target is not None or isinstance(limit, ReadAllAvailable):
             return True
         return self._delay.admits(rows, now_ms)

@@ -372,7 +372,7 @@ def record_starts(data: bytes, position: int, end: int, count: int) -> tuple[lis
         starts.append(position)
         if position >= end:
             raise RemoteProtocolError("a batch ends before its last record")
-        raw = data[position]
+        raw = data[position]  # read here: a call of `varint` for each record doubles the time
         position += 1
         if raw > 127:
             byte = data[position]

@@ -51,7 +51,7 @@ class Starts:
             await self._backend.start_broker(broker_id)
             await self._on_started(broker_id)
         except BrokerKilledError:
-            pass  # the test has killed it: its start has not failed
+            pass  # a test kills a broker on purpose: that is no failed start
         except Exception as error:  # the test gets it
             self._errors[broker_id] = error
         finally:

@@ -147,7 +147,7 @@ def test_the_same_records_stay(kafka_data: tuple[str, Path], tmp_path: Path) -> 
         mine = tmp_path / str(turn)
         shutil.copytree(source, mine / f"{topic}-0")
         configure(admin, settings, "min.compaction.lag.ms", "0")
-        wait_until(lambda active=active: f"{topic} 0 {active}\n" in checkpoint.read_text(), "Kafka has cleaned it", 240)  # type: ignore[misc]
+        wait_until(lambda active=active: f"{topic} 0 {active}\n" in checkpoint.read_text(), "Kafka has cleaned it", 240)  # type: ignore[misc]  # bound now
         configure(admin, settings, "min.compaction.lag.ms", "3600000")
 
         disk = FileDisk(str(mine))

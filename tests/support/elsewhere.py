@@ -23,4 +23,4 @@ def wait_until(condition: Callable[[], object], what: str = "the condition", sec
     end_s = time.monotonic() + seconds_max
     while not condition():
         assert time.monotonic() < end_s, f"not within {seconds_max:g} s: {what}"
-        time.sleep(0.01)
+        time.sleep(0.01)  # other threads and processes need the processor

@@ -228,9 +228,8 @@ class MetadataDelta:
     partitions: dict[bytes, dict[int, None]] = field(default_factory=dict)
     configs: dict[tuple[int, str], None] = field(default_factory=dict)  # resources whose settings changed
     brokers: dict[int, None] = field(default_factory=dict)  # ids whose registration changed or was removed
-    unclean_elections: int = field(
-        default=0, compare=False
-    )  # the new leader was neither in sync nor an eligible leader
+    # elections of replicas outside of the ISR and the ELR; `difference` cannot know them
+    unclean_elections: int = field(default=0, compare=False)
     features: bool = False
     # keys of the image's mappings that were added, changed or removed, here and below
     acls: dict[bytes, None] = field(default_factory=dict)

@@ -54,6 +54,7 @@ class ControllerSeries:
             histogram.turn()
 
     def follow(self, _image: MetadataImage, delta: MetadataDelta) -> Work:
+        """Counts the unclean elections before the next image."""
         self._unclean_elections += delta.unclean_elections
         yield 1
 

@@ -198,12 +198,12 @@ class Killing:
         feeding.start()
         time.sleep(2.0)
         for kill in kills:
-            time.sleep(kill.after_seconds)
+            time.sleep(kill.after_seconds)  # the schedule's time, which real clients see
             victims = self._choose(kill.kind)
             self._kills.append((time.monotonic(), kill.kind))
             self.health.on_kill(victims)
             self.cluster.kill(*victims)
-            time.sleep(kill.down_seconds)
+            time.sleep(kill.down_seconds)  # as above
             for node_id in victims:
                 self._start(node_id)
                 self.health.on_start(node_id)

@@ -65,7 +65,7 @@ def series(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CollectorRegistry
 
 def test_a_line_and_series_for_a_batch(series: CollectorRegistry, caplog: pytest.LogCaptureFixture) -> None:
     metrics = QueryMetrics(series)
-    send("q-1", SinkReport(aborted=9))  # nobody listens yet
+    send("q-1", SinkReport(aborted=9))  # no listener yet
     with caplog.at_level(logging.INFO, "barnabas.pipeline"):
         metrics.on_progress(progress(BEHIND, name="copy"))
         send("q-1", SinkReport(4, aborted=2))  # an attempt that failed

@@ -234,7 +234,7 @@ class Replica:
                 self.check_leads()
                 yield from self.log.reserve(size, inspection.max_timestamp, self.clock.now_ms())
             except (BrokerError, OSError):
-                pass  # the append raises it again
+                pass  # the append does not need the space; it reports the error if it meets it, too
 
     def append(
         self,

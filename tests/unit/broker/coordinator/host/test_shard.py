@@ -103,7 +103,7 @@ def test_a_long_decision_that_no_batch_can_hold_is_not_encoded_to_its_end() -> N
         encoded.append(1)
         return encode(record)
 
-    shard.encode = counted  # type: ignore[method-assign]
+    shard.encode = counted  # type: ignore[method-assign]  # counts what the host encodes
     outcome: list[Any] = []
     records = [(b"k" * 1_000, number) for number in range(10 * LONG_DECISION)]
     bench.host.write(0, lambda _shard, _now_ms: Decision(None, records), outcome.append)
