@@ -144,8 +144,8 @@ def _plain(record: Record) -> Explained:
 def _document(value: Any, name: str = "") -> Any:
     """The fields of a message, with its type; 16 bytes in a field of ids have Kafka's form."""
     if isinstance(value, Struct):
-        names: list[str] = list(value.__slots__)
-        return {"type": type(value).__name__, **{each: _document(getattr(value, each), each) for each in names}}
+        fields = {each.name: _document(getattr(value, each.name), each.name) for each in value.FIELDS}
+        return {"type": type(value).__name__, **fields}
     if isinstance(value, list):
         return [_document(each, name) for each in value]
     if isinstance(value, bytes):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from barnabas.ports import Buffer
 from barnabas.protocol.decoding import DecoderSource
 from barnabas.protocol.encoding import EncoderSource
 from barnabas.protocol.source import default_statements
@@ -14,43 +13,15 @@ from barnabas.protocol.wire import Field
 _MISSING: Any = object()
 
 
-class Decoders(dict[int, Callable[..., tuple[Any, int]]]):
-    """Version → decoder of one message, generated on first use."""
+class Coders(dict[int, Callable[..., Any]]):
+    """Version → decoder or encoder of one message, generated on first use."""
 
-    def __init__(self, cls: type[Any]) -> None:
+    def __init__(self, source_of: Callable[[int], DecoderSource | EncoderSource]) -> None:
         super().__init__()
-        self._cls = cls
+        self._source_of = source_of
 
-    def __missing__(self, version: int) -> Callable[..., tuple[Any, int]]:
-        made: Callable[..., tuple[Any, int]] = DecoderSource(self._cls, version).compile()
-        self[version] = made
-        return made
-
-
-class Encoders(dict[int, Callable[[bytearray, Any], None]]):
-    """Version → encoder of one message into a bytearray."""
-
-    def __init__(self, cls: type[Any]) -> None:
-        super().__init__()
-        self._cls = cls
-
-    def __missing__(self, version: int) -> Callable[[bytearray, Any], None]:
-        made: Callable[[bytearray, Any], None] = EncoderSource(self._cls, version, by_reference=False).compile()
-        self[version] = made
-        return made
-
-
-class PartsEncoders(dict[int, Callable[[bytearray, Any, list[Buffer]], bytearray]]):
-    """Version → encoder that passes long records by reference: fills the list of parts and returns the last one."""
-
-    def __init__(self, cls: type[Any]) -> None:
-        super().__init__()
-        self._cls = cls
-
-    def __missing__(self, version: int) -> Callable[[bytearray, Any, list[Buffer]], bytearray]:
-        made: Callable[[bytearray, Any, list[Buffer]], bytearray]
-        made = EncoderSource(self._cls, version, by_reference=True).compile()
-        self[version] = made
+    def __missing__(self, version: int) -> Callable[..., Any]:
+        self[version] = made = cast("Callable[..., Any]", self._source_of(version).compile())
         return made
 
 

@@ -1,7 +1,6 @@
 """Message declarations: one typed class per message for all versions, and its codecs (KIP-482, KIP-893).
 
-    @message(api_key=12, versions=(0, 4), flexible_since=4)
-    class HeartbeatRequest(Message):
+    class HeartbeatRequest(Message, api_key=12, versions=(0, 4), flexible_since=4):
         group_id: str = field(String)
         generation_id: int = field(Int32)
         member_id: str = field(String)
@@ -13,36 +12,48 @@ last field are ignored, as in Kafka. Codecs are generated on first use (`codegen
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct as Layout
-from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, dataclass_transform, overload
+from typing import Any, ClassVar, Final, Protocol, TypeVar, dataclass_transform, overload
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.limits import DECODED_ELEMENTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol import codegen
+from barnabas.protocol.decoding import DecoderSource
+from barnabas.protocol.encoding import EncoderSource
 from barnabas.protocol.primitives import read_uvarint
 from barnabas.protocol.source import flexible, layout_of
-from barnabas.protocol.wire import (
-    Array,
-    Field,
-    Fixed,
-    Text,
-    Wire,
-    present,
-)
+from barnabas.protocol.wire import Array, Field, Fixed, Text, Wire, present
 
 T = TypeVar("T")
-S = TypeVar("S")
 
 _MISSING: Any = object()
 _PREFIX = Layout(">h")
 
 
-class Struct:
-    """Base of declared classes: slots, keyword construction, equality and representation, a default for every field."""
+@dataclass_transform(kw_only_default=True)
+class _Declared(type):
+    """Makes a declared class: its fields become slots, the arguments of its class statement the attributes of its base."""
 
-    __slots__ = ()
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **arguments: Any) -> Any:
+        fields = {key: value for key, value in namespace.items() if isinstance(value, Field)}
+        for key, value in fields.items():
+            value.name = key
+            del namespace[key]
+        namespace |= {"FIELDS": tuple(fields.values()), "__slots__": tuple(fields)}
+        made: Any = super().__new__(cls, name, bases, namespace | {key.upper(): arguments[key] for key in arguments})
+        if "versions" in arguments:
+            made._DECODERS = codegen.Coders(lambda version: DecoderSource(made, version))
+            made._ENCODERS = codegen.Coders(lambda version: EncoderSource(made, version, by_reference=False))
+            made._PARTS = codegen.Coders(lambda version: EncoderSource(made, version, by_reference=True))
+        return made
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **arguments: Any) -> None:
+        super().__init__(name, bases, namespace)
+
+
+class Struct(metaclass=_Declared):
+    """Base of declared classes: slots, keyword construction, equality and representation, a default for every field."""
 
     FIELDS: ClassVar[tuple[Field, ...]] = ()
     HIDDEN: ClassVar[frozenset[str]] = frozenset()  # fields whose values the representation does not show
@@ -77,8 +88,6 @@ class Message(Struct):
         FLEXIBLE_SINCE: first flexible version or None.
     """
 
-    __slots__ = ()
-
     API_KEY: ClassVar[int] = -1
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -92,8 +101,6 @@ class RecordMessage(Struct):
         API_KEY: record type in `__cluster_metadata`, -1 elsewhere.
     """
 
-    __slots__ = ()
-
     API_KEY: ClassVar[int] = -1
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -102,7 +109,7 @@ class RecordMessage(Struct):
 
 @overload
 def field(
-    wire: Wire[T],
+    wire: Wire[T] | type[T],
     *,
     since: int = ...,
     until: int | None = ...,
@@ -113,7 +120,7 @@ def field(
 ) -> T: ...
 @overload
 def field(
-    wire: Wire[T],
+    wire: Wire[T] | type[T],
     *,
     since: int = ...,
     until: int | None = ...,
@@ -123,32 +130,7 @@ def field(
     tag_since: int | None = ...,
     compact: bool = ...,
 ) -> T | None: ...
-@overload
-def field(
-    wire: type[S], *, since: int = ..., until: int | None = ..., tag: int | None = ..., tag_since: int | None = ...
-) -> S: ...
-@overload
-def field(
-    wire: type[S],
-    *,
-    since: int = ...,
-    until: int | None = ...,
-    nullable_since: int,
-    default: None = ...,
-    tag: int | None = ...,
-    tag_since: int | None = ...,
-) -> S | None: ...
-def field(
-    wire: Any,
-    *,
-    since: int = 0,
-    until: int | None = None,
-    nullable_since: int | None = None,
-    default: Any = _MISSING,
-    tag: int | None = None,
-    tag_since: int | None = None,
-    compact: bool = True,
-) -> Any:
+def field(wire: Any, *, default: Any = _MISSING, **declared: Any) -> Any:
     """Declares one field.
 
     Args:
@@ -161,69 +143,7 @@ def field(
     """
     if default is _MISSING:
         default = wire if isinstance(wire, type) else wire.default
-    return Field(
-        wire,
-        since=since,
-        until=until,
-        nullable_since=nullable_since,
-        default=default,
-        tag=tag,
-        tag_since=tag_since,
-        compact=compact,
-    )
-
-
-@dataclass_transform(kw_only_default=True)
-def message(
-    *, api_key: int = -1, versions: tuple[int, int], flexible_since: int | None = None
-) -> Callable[[type[T]], type[T]]:
-    def declare(cls: type[T]) -> type[T]:
-        return _declare(cls, Message, {"API_KEY": api_key, "VERSIONS": versions, "FLEXIBLE_SINCE": flexible_since})
-
-    return declare
-
-
-@dataclass_transform(kw_only_default=True)
-def record(
-    *,
-    versions: tuple[int, int],
-    flexible_since: int | None = None,
-    prefix: int | None = None,
-    api_key: int = -1,
-) -> Callable[[type[T]], type[T]]:
-    """Declares a key or value of an internal topic. `prefix`: see `RecordMessage`."""
-
-    def declare(cls: type[T]) -> type[T]:
-        attributes = {"API_KEY": api_key, "VERSIONS": versions, "FLEXIBLE_SINCE": flexible_since, "PREFIX": prefix}
-        return _declare(cls, RecordMessage, attributes)
-
-    return declare
-
-
-@dataclass_transform(kw_only_default=True)
-def struct(cls: type[T]) -> type[T]:
-    return _declare(cls, Struct, {})
-
-
-def _declare(cls: type[T], base: type[Struct], attributes: dict[str, Any]) -> type[T]:
-    """Creates the class again with slots (a class cannot get them later) and collects its fields in wire order."""
-    namespace = {k: v for k, v in cls.__dict__.items() if k not in ("__dict__", "__weakref__")}
-    fields: list[Field] = []
-    for name, value in list(namespace.items()):
-        if isinstance(value, Field):
-            value.name = name
-            fields.append(value)
-            del namespace[name]
-    bases = cls.__bases__ if issubclass(cls, base) else (base,)
-    namespace |= attributes
-    namespace["FIELDS"] = tuple(fields)
-    namespace["__slots__"] = tuple(f.name for f in fields)
-    made: Any = type(cls.__name__, bases, namespace)
-    if "VERSIONS" in attributes:
-        made._DECODERS = codegen.Decoders(made)
-        made._ENCODERS = codegen.Encoders(made)
-        made._PARTS = codegen.PartsEncoders(made)
-    return cast("type[T]", made)
+    return Field(wire, default=default, **declared)
 
 
 def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:

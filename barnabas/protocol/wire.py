@@ -100,13 +100,13 @@ class Field:
         self,
         wire: Any,
         *,
-        since: int,
-        until: int | None,
-        nullable_since: int | None,
         default: Any,
-        tag: int | None,
-        tag_since: int | None,
-        compact: bool,
+        since: int = 0,
+        until: int | None = None,
+        nullable_since: int | None = None,
+        tag: int | None = None,
+        tag_since: int | None = None,
+        compact: bool = True,
     ) -> None:
         self.name = ""
         self.wire = wire

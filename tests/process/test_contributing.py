@@ -41,15 +41,13 @@ COPIED = (
 
 MESSAGES = '''
 
-@message(api_key=990, versions=(0, 0))
-class GreetRequest(Message):
+class GreetRequest(Message, api_key=990, versions=(0, 0)):
     """Asks for a greeting."""
 
     name: str = field(String)
 
 
-@message(api_key=990, versions=(0, 0))
-class GreetResponse(Message):
+class GreetResponse(Message, api_key=990, versions=(0, 0)):
     """The greeting."""
 
     error_code: int = field(Int16, default=0)

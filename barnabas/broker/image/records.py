@@ -9,15 +9,18 @@ from typing import ClassVar, Final, NamedTuple
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.primitives import encode_uvarint, read_uvarint
-from barnabas.protocol.schema import RecordMessage, codec, encode, field, record, struct
+from barnabas.protocol.schema import RecordMessage, Struct, codec, encode, field
 from barnabas.protocol.wire import Array, Bool, Bytes, Float64, Int8, Int16, Int32, Int64, String, UInt16, Uuid
 
 FRAME_VERSION = 1
 NO_LEADER_CHANGE = -2  # PartitionChangeRecord.leader: keeps the leader
 
 
-@struct
-class RegisteredEndpoint:
+class DeclaredRecord(RecordMessage):
+    """Base of the records of `__cluster_metadata`."""
+
+
+class RegisteredEndpoint(Struct):
     """A listener of a registered node."""
 
     name: str = field(String)
@@ -26,8 +29,7 @@ class RegisteredEndpoint:
     security_protocol: int = field(Int16)
 
 
-@struct
-class RegisteredFeature:
+class RegisteredFeature(Struct):
     """A feature that a registered node supports, with its range of levels."""
 
     name: str = field(String)
@@ -35,8 +37,7 @@ class RegisteredFeature:
     max_supported_version: int = field(Int16)
 
 
-@record(api_key=0, versions=(0, 4), flexible_since=0)
-class RegisterBrokerRecord(RecordMessage):
+class RegisterBrokerRecord(DeclaredRecord, api_key=0, versions=(0, 4), flexible_since=0):
     """A broker process has started. `broker_epoch` is the offset of this record."""
 
     broker_id: int = field(Int32)
@@ -52,24 +53,21 @@ class RegisterBrokerRecord(RecordMessage):
     cordoned_log_dirs: list[bytes] | None = field(Array(Uuid), since=4, nullable_since=4, default=None, tag=1)
 
 
-@record(api_key=1, versions=(0, 0), flexible_since=0)
-class UnregisterBrokerRecord(RecordMessage):
+class UnregisterBrokerRecord(DeclaredRecord, api_key=1, versions=(0, 0), flexible_since=0):
     """A broker is removed."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64)
 
 
-@record(api_key=2, versions=(0, 0), flexible_since=0)
-class TopicRecord(RecordMessage):
+class TopicRecord(DeclaredRecord, api_key=2, versions=(0, 0), flexible_since=0):
     """A topic without partitions."""
 
     name: str = field(String)
     topic_id: bytes = field(Uuid)
 
 
-@record(api_key=3, versions=(0, 2), flexible_since=0)
-class PartitionRecord(RecordMessage):
+class PartitionRecord(DeclaredRecord, api_key=3, versions=(0, 2), flexible_since=0):
     """All attributes of a partition."""
 
     partition_id: int = field(Int32, default=-1)
@@ -87,8 +85,7 @@ class PartitionRecord(RecordMessage):
     last_known_elr: list[int] | None = field(Array(Int32), since=2, nullable_since=2, default=None, tag=2)
 
 
-@record(api_key=4, versions=(0, 0), flexible_since=0)
-class ConfigRecord(RecordMessage):
+class ConfigRecord(DeclaredRecord, api_key=4, versions=(0, 0), flexible_since=0):
     """One configuration value of a topic (2), broker (4) or other resource; None deletes it."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"value"})  # it may be a password
@@ -99,8 +96,7 @@ class ConfigRecord(RecordMessage):
     value: str | None = field(String, nullable_since=0)
 
 
-@record(api_key=5, versions=(0, 2), flexible_since=0)
-class PartitionChangeRecord(RecordMessage):
+class PartitionChangeRecord(DeclaredRecord, api_key=5, versions=(0, 2), flexible_since=0):
     """Changes of a partition; raises its partition epoch by one, and its leader epoch if `leader` is set."""
 
     partition_id: int = field(Int32, default=-1)
@@ -116,31 +112,27 @@ class PartitionChangeRecord(RecordMessage):
     directories: list[bytes] | None = field(Array(Uuid), since=1, nullable_since=1, default=None, tag=8)
 
 
-@record(api_key=7, versions=(0, 0), flexible_since=0)
-class FenceBrokerRecord(RecordMessage):
+class FenceBrokerRecord(DeclaredRecord, api_key=7, versions=(0, 0), flexible_since=0):
     """The broker may not lead until it is unfenced."""
 
     id: int = field(Int32)
     epoch: int = field(Int64)
 
 
-@record(api_key=8, versions=(0, 0), flexible_since=0)
-class UnfenceBrokerRecord(RecordMessage):
+class UnfenceBrokerRecord(DeclaredRecord, api_key=8, versions=(0, 0), flexible_since=0):
     """The broker may lead."""
 
     id: int = field(Int32)
     epoch: int = field(Int64)
 
 
-@record(api_key=9, versions=(0, 0), flexible_since=0)
-class RemoveTopicRecord(RecordMessage):
+class RemoveTopicRecord(DeclaredRecord, api_key=9, versions=(0, 0), flexible_since=0):
     """A topic is deleted with its partitions and configuration."""
 
     topic_id: bytes = field(Uuid)
 
 
-@record(api_key=10, versions=(0, 0), flexible_since=0)
-class DelegationTokenRecord(RecordMessage):
+class DelegationTokenRecord(DeclaredRecord, api_key=10, versions=(0, 0), flexible_since=0):
     """A delegation token was made or renewed. Unix times in ms."""
 
     owner: str = field(String)
@@ -152,8 +144,7 @@ class DelegationTokenRecord(RecordMessage):
     token_id: str = field(String)
 
 
-@record(api_key=11, versions=(0, 0), flexible_since=0)
-class UserScramCredentialRecord(RecordMessage):
+class UserScramCredentialRecord(DeclaredRecord, api_key=11, versions=(0, 0), flexible_since=0):
     """The SCRAM credential of a user for one mechanism (1: SCRAM-SHA-256, 2: SCRAM-SHA-512)."""
 
     name: str = field(String)
@@ -169,24 +160,21 @@ class UserScramCredentialRecord(RecordMessage):
         )
 
 
-@record(api_key=12, versions=(0, 0), flexible_since=0)
-class FeatureLevelRecord(RecordMessage):
+class FeatureLevelRecord(DeclaredRecord, api_key=12, versions=(0, 0), flexible_since=0):
     """A feature is finalized at a level; 0 removes it."""
 
     name: str = field(String)
     feature_level: int = field(Int16)
 
 
-@struct
-class QuotaEntityPart:
+class QuotaEntityPart(Struct):
     """A type ("user", "client-id", "ip") and a name, None for the default."""
 
     entity_type: str = field(String)
     entity_name: str | None = field(String, nullable_since=0)
 
 
-@record(api_key=14, versions=(0, 0), flexible_since=0)
-class ClientQuotaRecord(RecordMessage):
+class ClientQuotaRecord(DeclaredRecord, api_key=14, versions=(0, 0), flexible_since=0):
     """One quota of an entity; `remove` deletes it."""
 
     entity: list[QuotaEntityPart] = field(Array(QuotaEntityPart))
@@ -195,8 +183,7 @@ class ClientQuotaRecord(RecordMessage):
     remove: bool = field(Bool)
 
 
-@record(api_key=15, versions=(0, 0), flexible_since=0)
-class ProducerIdsRecord(RecordMessage):
+class ProducerIdsRecord(DeclaredRecord, api_key=15, versions=(0, 0), flexible_since=0):
     """A broker got the block of producer ids that ends before `next_producer_id`."""
 
     broker_id: int = field(Int32)
@@ -204,8 +191,7 @@ class ProducerIdsRecord(RecordMessage):
     next_producer_id: int = field(Int64)
 
 
-@record(api_key=17, versions=(0, 3), flexible_since=0)
-class BrokerRegistrationChangeRecord(RecordMessage):
+class BrokerRegistrationChangeRecord(DeclaredRecord, api_key=17, versions=(0, 3), flexible_since=0):
     """Changes of a registration. `fenced`: -1 unfenced, 0 no change, 1 fenced."""
 
     broker_id: int = field(Int32)
@@ -216,8 +202,7 @@ class BrokerRegistrationChangeRecord(RecordMessage):
     cordoned_log_dirs: list[bytes] | None = field(Array(Uuid), since=3, nullable_since=3, default=None, tag=3)
 
 
-@record(api_key=18, versions=(0, 0), flexible_since=0)
-class AccessControlEntryRecord(RecordMessage):
+class AccessControlEntryRecord(DeclaredRecord, api_key=18, versions=(0, 0), flexible_since=0):
     """An ACL was made. The numbers are those of `protocol/acls.py`."""
 
     id: bytes = field(Uuid)
@@ -230,54 +215,46 @@ class AccessControlEntryRecord(RecordMessage):
     permission_type: int = field(Int8)
 
 
-@record(api_key=19, versions=(0, 0), flexible_since=0)
-class RemoveAccessControlEntryRecord(RecordMessage):
+class RemoveAccessControlEntryRecord(DeclaredRecord, api_key=19, versions=(0, 0), flexible_since=0):
     """An ACL was deleted."""
 
     id: bytes = field(Uuid)
 
 
-@record(api_key=20, versions=(0, 0), flexible_since=0)
-class NoOpRecord(RecordMessage):
+class NoOpRecord(DeclaredRecord, api_key=20, versions=(0, 0), flexible_since=0):
     """Takes an offset and changes nothing: shows followers that the leader is alive."""
 
 
-@record(api_key=22, versions=(0, 0), flexible_since=0)
-class RemoveUserScramCredentialRecord(RecordMessage):
+class RemoveUserScramCredentialRecord(DeclaredRecord, api_key=22, versions=(0, 0), flexible_since=0):
     """The SCRAM credential of a user for one mechanism was deleted."""
 
     name: str = field(String)
     mechanism: int = field(Int8)
 
 
-@record(api_key=23, versions=(0, 0), flexible_since=0)
-class BeginTransactionRecord(RecordMessage):
+class BeginTransactionRecord(DeclaredRecord, api_key=23, versions=(0, 0), flexible_since=0):
     """Begins a metadata transaction: the following records count only after its end."""
 
     name: str | None = field(String, nullable_since=0, default=None, tag=0)
 
 
-@record(api_key=24, versions=(0, 0), flexible_since=0)
-class EndTransactionRecord(RecordMessage):
+class EndTransactionRecord(DeclaredRecord, api_key=24, versions=(0, 0), flexible_since=0):
     """Ends a metadata transaction: its records count."""
 
 
-@record(api_key=25, versions=(0, 0), flexible_since=0)
-class AbortTransactionRecord(RecordMessage):
+class AbortTransactionRecord(DeclaredRecord, api_key=25, versions=(0, 0), flexible_since=0):
     """Aborts a metadata transaction: its records do not count."""
 
     reason: str | None = field(String, nullable_since=0, default=None, tag=0)
 
 
-@record(api_key=26, versions=(0, 0), flexible_since=0)
-class RemoveDelegationTokenRecord(RecordMessage):
+class RemoveDelegationTokenRecord(DeclaredRecord, api_key=26, versions=(0, 0), flexible_since=0):
     """A delegation token was deleted or has expired."""
 
     token_id: str = field(String)
 
 
-@record(api_key=27, versions=(0, 0), flexible_since=0)
-class RegisterControllerRecord(RecordMessage):
+class RegisterControllerRecord(DeclaredRecord, api_key=27, versions=(0, 0), flexible_since=0):
     """A controller process has started."""
 
     controller_id: int = field(Int32)
@@ -287,8 +264,7 @@ class RegisterControllerRecord(RecordMessage):
     features: list[RegisteredFeature] = field(Array(RegisteredFeature))
 
 
-@record(api_key=28, versions=(0, 0), flexible_since=0)
-class ClearElrRecord(RecordMessage):
+class ClearElrRecord(DeclaredRecord, api_key=28, versions=(0, 0), flexible_since=0):
     """Clears the eligible leaders of a topic; of all topics if the name is empty."""
 
     topic_name: str = field(String)
@@ -302,65 +278,8 @@ class ForeignRecord(NamedTuple):
     value: bytes  # the whole value with its frame, as it was read
 
 
-MetadataRecord = (
-    RegisterBrokerRecord
-    | UnregisterBrokerRecord
-    | TopicRecord
-    | PartitionRecord
-    | ConfigRecord
-    | PartitionChangeRecord
-    | FenceBrokerRecord
-    | UnfenceBrokerRecord
-    | RemoveTopicRecord
-    | FeatureLevelRecord
-    | ProducerIdsRecord
-    | BrokerRegistrationChangeRecord
-    | NoOpRecord
-    | BeginTransactionRecord
-    | EndTransactionRecord
-    | AbortTransactionRecord
-    | RegisterControllerRecord
-    | ClearElrRecord
-    | AccessControlEntryRecord
-    | ClientQuotaRecord
-    | DelegationTokenRecord
-    | RemoveAccessControlEntryRecord
-    | RemoveDelegationTokenRecord
-    | RemoveUserScramCredentialRecord
-    | UserScramCredentialRecord
-    | ForeignRecord
-)
-
-_TYPES: Final[dict[int, type[RecordMessage]]] = {
-    cls.API_KEY: cls
-    for cls in (
-        RegisterBrokerRecord,
-        UnregisterBrokerRecord,
-        TopicRecord,
-        PartitionRecord,
-        ConfigRecord,
-        PartitionChangeRecord,
-        FenceBrokerRecord,
-        UnfenceBrokerRecord,
-        RemoveTopicRecord,
-        FeatureLevelRecord,
-        ProducerIdsRecord,
-        BrokerRegistrationChangeRecord,
-        NoOpRecord,
-        BeginTransactionRecord,
-        EndTransactionRecord,
-        AbortTransactionRecord,
-        RegisterControllerRecord,
-        ClearElrRecord,
-        AccessControlEntryRecord,
-        ClientQuotaRecord,
-        DelegationTokenRecord,
-        RemoveAccessControlEntryRecord,
-        RemoveDelegationTokenRecord,
-        RemoveUserScramCredentialRecord,
-        UserScramCredentialRecord,
-    )
-}
+MetadataRecord = DeclaredRecord | ForeignRecord
+_TYPES: Final = {cls.API_KEY: cls for cls in DeclaredRecord.__subclasses__()}
 
 
 def _version_of(rec: MetadataRecord) -> int:
@@ -396,5 +315,4 @@ def decode_record(value: Buffer) -> MetadataRecord:
     cls = _TYPES.get(api_key)
     if cls is None or not cls.VERSIONS[0] <= version <= cls.VERSIONS[1]:
         return ForeignRecord(api_key, version, bytes(value))
-    decoded, _end = codec(cls, version).decode(value, at)
-    return decoded  # type: ignore[return-value]  # _TYPES holds only members of MetadataRecord
+    return codec(cls, version).decode(value, at)[0]

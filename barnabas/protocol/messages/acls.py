@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Int8, Int16, Int32, String
 
 
-@message(api_key=29, versions=(1, 3), flexible_since=2)
-class DescribeAclsRequest(Message):
+class DescribeAclsRequest(Message, api_key=29, versions=(1, 3), flexible_since=2):
     """Requests the ACLs that match a filter; None matches everything."""
 
     resource_type_filter: int = field(Int8)
@@ -19,8 +18,7 @@ class DescribeAclsRequest(Message):
     permission_type: int = field(Int8)
 
 
-@struct
-class AclDescription:
+class AclDescription(Struct):
     """One ACL of a resource pattern."""
 
     principal: str = field(String)
@@ -29,8 +27,7 @@ class AclDescription:
     permission_type: int = field(Int8)
 
 
-@struct
-class AclsResource:
+class AclsResource(Struct):
     """A resource pattern with its ACLs."""
 
     resource_type: int = field(Int8)
@@ -39,8 +36,7 @@ class AclsResource:
     acls: list[AclDescription] = field(Array(AclDescription))
 
 
-@message(api_key=29, versions=(1, 3), flexible_since=2)
-class DescribeAclsResponse(Message):
+class DescribeAclsResponse(Message, api_key=29, versions=(1, 3), flexible_since=2):
     """The matching ACLs."""
 
     throttle_time_ms: int = field(Int32)
@@ -49,8 +45,7 @@ class DescribeAclsResponse(Message):
     resources: list[AclsResource] = field(Array(AclsResource))
 
 
-@struct
-class AclCreation:
+class AclCreation(Struct):
     """An ACL to create."""
 
     resource_type: int = field(Int8)
@@ -62,31 +57,27 @@ class AclCreation:
     permission_type: int = field(Int8)
 
 
-@message(api_key=30, versions=(1, 3), flexible_since=2)
-class CreateAclsRequest(Message):
+class CreateAclsRequest(Message, api_key=30, versions=(1, 3), flexible_since=2):
     """Creates ACLs, each separately."""
 
     creations: list[AclCreation] = field(Array(AclCreation))
 
 
-@struct
-class AclCreationResult:
+class AclCreationResult(Struct):
     """The result for one ACL."""
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable_since=0)
 
 
-@message(api_key=30, versions=(1, 3), flexible_since=2)
-class CreateAclsResponse(Message):
+class CreateAclsResponse(Message, api_key=30, versions=(1, 3), flexible_since=2):
     """A result for each ACL, in the order of the request."""
 
     throttle_time_ms: int = field(Int32)
     results: list[AclCreationResult] = field(Array(AclCreationResult))
 
 
-@struct
-class DeleteAclsFilter:
+class DeleteAclsFilter(Struct):
     """The ACLs to delete; None matches everything."""
 
     resource_type_filter: int = field(Int8)
@@ -98,15 +89,13 @@ class DeleteAclsFilter:
     permission_type: int = field(Int8)
 
 
-@message(api_key=31, versions=(1, 3), flexible_since=2)
-class DeleteAclsRequest(Message):
+class DeleteAclsRequest(Message, api_key=31, versions=(1, 3), flexible_since=2):
     """Deletes the ACLs that match one of the filters."""
 
     filters: list[DeleteAclsFilter] = field(Array(DeleteAclsFilter))
 
 
-@struct
-class DeletedAcl:
+class DeletedAcl(Struct):
     """A matching ACL, and whether it was deleted."""
 
     error_code: int = field(Int16)
@@ -120,8 +109,7 @@ class DeletedAcl:
     permission_type: int = field(Int8)
 
 
-@struct
-class DeleteAclsFilterResult:
+class DeleteAclsFilterResult(Struct):
     """The result for one filter."""
 
     error_code: int = field(Int16)
@@ -129,8 +117,7 @@ class DeleteAclsFilterResult:
     matching_acls: list[DeletedAcl] = field(Array(DeletedAcl))
 
 
-@message(api_key=31, versions=(1, 3), flexible_since=2)
-class DeleteAclsResponse(Message):
+class DeleteAclsResponse(Message, api_key=31, versions=(1, 3), flexible_since=2):
     """A result for each filter, in the order of the request."""
 
     throttle_time_ms: int = field(Int32)

@@ -6,28 +6,25 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String, Uuid
 
 
-@struct
-class CreatableReplicaAssignment:
+class CreatableReplicaAssignment(Struct):
     """The brokers that hold one partition."""
 
     partition_index: int = field(Int32)
     broker_ids: list[int] = field(Array(Int32))
 
 
-@struct
-class CreatableTopicConfig:
+class CreatableTopicConfig(Struct):
     """One configuration of the topic."""
 
     name: str = field(String)
     value: str | None = field(String, nullable_since=0)
 
 
-@struct
-class CreatableTopic:
+class CreatableTopic(Struct):
     """A topic to create, by counts or by assignments."""
 
     name: str = field(String)
@@ -37,8 +34,7 @@ class CreatableTopic:
     configs: list[CreatableTopicConfig] = field(Array(CreatableTopicConfig))
 
 
-@message(api_key=19, versions=(2, 7), flexible_since=5)
-class CreateTopicsRequest(Message):
+class CreateTopicsRequest(Message, api_key=19, versions=(2, 7), flexible_since=5):
     """Creates topics."""
 
     topics: list[CreatableTopic] = field(Array(CreatableTopic))
@@ -46,8 +42,7 @@ class CreateTopicsRequest(Message):
     validate_only: bool = field(Bool)
 
 
-@struct
-class CreatableTopicConfigs:
+class CreatableTopicConfigs(Struct):
     """One configuration of the created topic, with its source."""
 
     name: str = field(String)
@@ -57,8 +52,7 @@ class CreatableTopicConfigs:
     is_sensitive: bool = field(Bool)
 
 
-@struct
-class CreatableTopicResult:
+class CreatableTopicResult(Struct):
     """The created topic, or an error."""
 
     name: str = field(String)
@@ -71,24 +65,21 @@ class CreatableTopicResult:
     configs: list[CreatableTopicConfigs] | None = field(Array(CreatableTopicConfigs), since=5, nullable_since=5)
 
 
-@message(api_key=19, versions=(2, 7), flexible_since=5)
-class CreateTopicsResponse(Message):
+class CreateTopicsResponse(Message, api_key=19, versions=(2, 7), flexible_since=5):
     """The created topics."""
 
     throttle_time_ms: int = field(Int32)
     topics: list[CreatableTopicResult] = field(Array(CreatableTopicResult))
 
 
-@struct
-class DeleteTopicState:
+class DeleteTopicState(Struct):
     """A topic to delete, by name or by id."""
 
     name: str | None = field(String, nullable_since=0, default=None)
     topic_id: bytes = field(Uuid)
 
 
-@message(api_key=20, versions=(1, 6), flexible_since=4)
-class DeleteTopicsRequest(Message):
+class DeleteTopicsRequest(Message, api_key=20, versions=(1, 6), flexible_since=4):
     """Deletes topics."""
 
     topics: list[DeleteTopicState] = field(Array(DeleteTopicState), since=6)
@@ -96,8 +87,7 @@ class DeleteTopicsRequest(Message):
     timeout_ms: int = field(Int32)
 
 
-@struct
-class DeletableTopicResult:
+class DeletableTopicResult(Struct):
     """The result for one topic."""
 
     name: str | None = field(String, nullable_since=6)
@@ -106,23 +96,20 @@ class DeletableTopicResult:
     error_message: str | None = field(String, since=5, nullable_since=5, default=None)
 
 
-@message(api_key=20, versions=(1, 6), flexible_since=4)
-class DeleteTopicsResponse(Message):
+class DeleteTopicsResponse(Message, api_key=20, versions=(1, 6), flexible_since=4):
     """The deleted topics."""
 
     throttle_time_ms: int = field(Int32)
     responses: list[DeletableTopicResult] = field(Array(DeletableTopicResult))
 
 
-@struct
-class CreatePartitionsAssignment:
+class CreatePartitionsAssignment(Struct):
     """The brokers that hold one new partition."""
 
     broker_ids: list[int] = field(Array(Int32))
 
 
-@struct
-class CreatePartitionsTopic:
+class CreatePartitionsTopic(Struct):
     """A topic and its new number of partitions."""
 
     name: str = field(String)
@@ -130,8 +117,7 @@ class CreatePartitionsTopic:
     assignments: list[CreatePartitionsAssignment] | None = field(Array(CreatePartitionsAssignment), nullable_since=0)
 
 
-@message(api_key=37, versions=(0, 3), flexible_since=2)
-class CreatePartitionsRequest(Message):
+class CreatePartitionsRequest(Message, api_key=37, versions=(0, 3), flexible_since=2):
     """Adds partitions to topics."""
 
     topics: list[CreatePartitionsTopic] = field(Array(CreatePartitionsTopic))
@@ -139,8 +125,7 @@ class CreatePartitionsRequest(Message):
     validate_only: bool = field(Bool)
 
 
-@struct
-class CreatePartitionsTopicResult:
+class CreatePartitionsTopicResult(Struct):
     """The result for one topic."""
 
     name: str = field(String)
@@ -148,40 +133,35 @@ class CreatePartitionsTopicResult:
     error_message: str | None = field(String, nullable_since=0, default=None)
 
 
-@message(api_key=37, versions=(0, 3), flexible_since=2)
-class CreatePartitionsResponse(Message):
+class CreatePartitionsResponse(Message, api_key=37, versions=(0, 3), flexible_since=2):
     """The topics with new partitions."""
 
     throttle_time_ms: int = field(Int32)
     results: list[CreatePartitionsTopicResult] = field(Array(CreatePartitionsTopicResult))
 
 
-@struct
-class DeleteRecordsPartition:
+class DeleteRecordsPartition(Struct):
     """A partition and its new log start; −1 for the high watermark."""
 
     partition_index: int = field(Int32)
     offset: int = field(Int64)
 
 
-@struct
-class DeleteRecordsTopic:
+class DeleteRecordsTopic(Struct):
     """The partitions of one topic."""
 
     name: str = field(String)
     partitions: list[DeleteRecordsPartition] = field(Array(DeleteRecordsPartition))
 
 
-@message(api_key=21, versions=(0, 2), flexible_since=2)
-class DeleteRecordsRequest(Message):
+class DeleteRecordsRequest(Message, api_key=21, versions=(0, 2), flexible_since=2):
     """Moves the log start forward."""
 
     topics: list[DeleteRecordsTopic] = field(Array(DeleteRecordsTopic))
     timeout_ms: int = field(Int32)
 
 
-@struct
-class DeleteRecordsPartitionResult:
+class DeleteRecordsPartitionResult(Struct):
     """The new log start of one partition; −1 if it failed."""
 
     partition_index: int = field(Int32)
@@ -189,24 +169,21 @@ class DeleteRecordsPartitionResult:
     error_code: int = field(Int16)
 
 
-@struct
-class DeleteRecordsTopicResult:
+class DeleteRecordsTopicResult(Struct):
     """The new log starts of one topic."""
 
     name: str = field(String)
     partitions: list[DeleteRecordsPartitionResult] = field(Array(DeleteRecordsPartitionResult))
 
 
-@message(api_key=21, versions=(0, 2), flexible_since=2)
-class DeleteRecordsResponse(Message):
+class DeleteRecordsResponse(Message, api_key=21, versions=(0, 2), flexible_since=2):
     """The new log starts."""
 
     throttle_time_ms: int = field(Int32)
     topics: list[DeleteRecordsTopicResult] = field(Array(DeleteRecordsTopicResult))
 
 
-@struct
-class DescribeConfigsResource:
+class DescribeConfigsResource(Struct):
     """A requested resource; null keys means all."""
 
     resource_type: int = field(Int8)  # 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group
@@ -214,8 +191,7 @@ class DescribeConfigsResource:
     configuration_keys: list[str] | None = field(Array(String), nullable_since=0)
 
 
-@message(api_key=32, versions=(1, 4), flexible_since=4)
-class DescribeConfigsRequest(Message):
+class DescribeConfigsRequest(Message, api_key=32, versions=(1, 4), flexible_since=4):
     """Requests configurations with their sources."""
 
     resources: list[DescribeConfigsResource] = field(Array(DescribeConfigsResource))
@@ -223,8 +199,7 @@ class DescribeConfigsRequest(Message):
     include_documentation: bool = field(Bool, since=3)
 
 
-@struct
-class DescribeConfigsSynonym:
+class DescribeConfigsSynonym(Struct):
     """A configuration that applies if the one before it is not set."""
 
     name: str = field(String)
@@ -232,8 +207,7 @@ class DescribeConfigsSynonym:
     source: int = field(Int8)
 
 
-@struct
-class DescribeConfigsResourceResult:
+class DescribeConfigsResourceResult(Struct):
     """One configuration and its source."""
 
     name: str = field(String)
@@ -246,8 +220,7 @@ class DescribeConfigsResourceResult:
     documentation: str | None = field(String, since=3, nullable_since=3)
 
 
-@struct
-class DescribeConfigsResult:
+class DescribeConfigsResult(Struct):
     """The configurations of one resource."""
 
     error_code: int = field(Int16)
@@ -257,16 +230,14 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = field(Array(DescribeConfigsResourceResult))
 
 
-@message(api_key=32, versions=(1, 4), flexible_since=4)
-class DescribeConfigsResponse(Message):
+class DescribeConfigsResponse(Message, api_key=32, versions=(1, 4), flexible_since=4):
     """The requested configurations."""
 
     throttle_time_ms: int = field(Int32)
     results: list[DescribeConfigsResult] = field(Array(DescribeConfigsResult))
 
 
-@struct
-class AlterableConfig:
+class AlterableConfig(Struct):
     """One change: set, delete, append or subtract."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"value"})  # it may be a password
@@ -276,8 +247,7 @@ class AlterableConfig:
     value: str | None = field(String, nullable_since=0)
 
 
-@struct
-class AlterConfigsResource:
+class AlterConfigsResource(Struct):
     """The changes of one resource."""
 
     resource_type: int = field(Int8)  # as in DescribeConfigs
@@ -285,16 +255,14 @@ class AlterConfigsResource:
     configs: list[AlterableConfig] = field(Array(AlterableConfig))
 
 
-@message(api_key=44, versions=(0, 1), flexible_since=1)
-class IncrementalAlterConfigsRequest(Message):
+class IncrementalAlterConfigsRequest(Message, api_key=44, versions=(0, 1), flexible_since=1):
     """Changes single configurations. The others stay unchanged."""
 
     resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))
     validate_only: bool = field(Bool)
 
 
-@struct
-class AlterConfigsResourceResponse:
+class AlterConfigsResourceResponse(Struct):
     """The result for one resource."""
 
     error_code: int = field(Int16)
@@ -303,16 +271,14 @@ class AlterConfigsResourceResponse:
     resource_name: str = field(String)
 
 
-@message(api_key=44, versions=(0, 1), flexible_since=1)
-class IncrementalAlterConfigsResponse(Message):
+class IncrementalAlterConfigsResponse(Message, api_key=44, versions=(0, 1), flexible_since=1):
     """The changed resources."""
 
     throttle_time_ms: int = field(Int32)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
 
 
-@struct
-class AlterConfigsRequestConfig:
+class AlterConfigsRequestConfig(Struct):
     """One new configuration."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"value"})  # it may be a password
@@ -321,8 +287,7 @@ class AlterConfigsRequestConfig:
     value: str | None = field(String, nullable_since=0)
 
 
-@struct
-class AlterConfigsRequestResource:
+class AlterConfigsRequestResource(Struct):
     """All new configurations of a resource."""
 
     resource_type: int = field(Int8)  # as in DescribeConfigs
@@ -330,40 +295,35 @@ class AlterConfigsRequestResource:
     configs: list[AlterConfigsRequestConfig] = field(Array(AlterConfigsRequestConfig))
 
 
-@message(api_key=33, versions=(0, 2), flexible_since=2)
-class AlterConfigsRequest(Message):
+class AlterConfigsRequest(Message, api_key=33, versions=(0, 2), flexible_since=2):
     """Replaces all dynamic configurations of resources."""
 
     resources: list[AlterConfigsRequestResource] = field(Array(AlterConfigsRequestResource))
     validate_only: bool = field(Bool)
 
 
-@message(api_key=33, versions=(0, 2), flexible_since=2)
-class AlterConfigsResponse(Message):
+class AlterConfigsResponse(Message, api_key=33, versions=(0, 2), flexible_since=2):
     """The changed resources."""
 
     throttle_time_ms: int = field(Int32)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
 
 
-@struct
-class DescribableLogDirTopic:
+class DescribableLogDirTopic(Struct):
     """The requested partitions."""
 
     topic: str = field(String)
     partitions: list[int] = field(Array(Int32))
 
 
-@message(api_key=35, versions=(1, 5), flexible_since=2)
-class DescribeLogDirsRequest(Message):
+class DescribeLogDirsRequest(Message, api_key=35, versions=(1, 5), flexible_since=2):
     """Requests a broker's data directories and the replicas in them."""
 
     # null for all
     topics: list[DescribableLogDirTopic] | None = field(Array(DescribableLogDirTopic), nullable_since=0)
 
 
-@struct
-class DescribeLogDirsPartition:
+class DescribeLogDirsPartition(Struct):
     """One replica in the directory."""
 
     partition_index: int = field(Int32)
@@ -372,16 +332,14 @@ class DescribeLogDirsPartition:
     is_future_key: bool = field(Bool)  # it will replace the one in another directory
 
 
-@struct
-class DescribeLogDirsTopic:
+class DescribeLogDirsTopic(Struct):
     """The replicas of one topic."""
 
     name: str = field(String)
     partitions: list[DescribeLogDirsPartition] = field(Array(DescribeLogDirsPartition))
 
 
-@struct
-class DescribeLogDirsResult:
+class DescribeLogDirsResult(Struct):
     """One directory."""
 
     error_code: int = field(Int16)
@@ -392,8 +350,7 @@ class DescribeLogDirsResult:
     is_cordoned: bool = field(Bool, since=5)
 
 
-@message(api_key=35, versions=(1, 5), flexible_since=2)
-class DescribeLogDirsResponse(Message):
+class DescribeLogDirsResponse(Message, api_key=35, versions=(1, 5), flexible_since=2):
     """The data directories of a broker."""
 
     throttle_time_ms: int = field(Int32)
@@ -401,16 +358,14 @@ class DescribeLogDirsResponse(Message):
     results: list[DescribeLogDirsResult] = field(Array(DescribeLogDirsResult))
 
 
-@struct
-class ElectLeadersTopic:
+class ElectLeadersTopic(Struct):
     """Partitions that elect a leader."""
 
     topic: str = field(String)
     partitions: list[int] = field(Array(Int32))
 
 
-@message(api_key=43, versions=(0, 2), flexible_since=2)
-class ElectLeadersRequest(Message):
+class ElectLeadersRequest(Message, api_key=43, versions=(0, 2), flexible_since=2):
     """Elects the preferred leaders, or unclean leaders for partitions without one."""
 
     election_type: int = field(Int8, since=1)  # 0 preferred, 1 unclean
@@ -419,8 +374,7 @@ class ElectLeadersRequest(Message):
     timeout_ms: int = field(Int32, default=60000)
 
 
-@struct
-class PartitionElectionResult:
+class PartitionElectionResult(Struct):
     """The result for one partition."""
 
     partition_id: int = field(Int32)
@@ -428,16 +382,14 @@ class PartitionElectionResult:
     error_message: str | None = field(String, nullable_since=0)
 
 
-@struct
-class ReplicaElectionResult:
+class ReplicaElectionResult(Struct):
     """The results of one topic."""
 
     topic: str = field(String)
     partition_result: list[PartitionElectionResult] = field(Array(PartitionElectionResult))
 
 
-@message(api_key=43, versions=(0, 2), flexible_since=2)
-class ElectLeadersResponse(Message):
+class ElectLeadersResponse(Message, api_key=43, versions=(0, 2), flexible_since=2):
     """The elected leaders."""
 
     throttle_time_ms: int = field(Int32)
@@ -445,8 +397,7 @@ class ElectLeadersResponse(Message):
     replica_election_results: list[ReplicaElectionResult] = field(Array(ReplicaElectionResult))
 
 
-@struct
-class FeatureUpdateKey:
+class FeatureUpdateKey(Struct):
     """One feature and its new level; below 1 removes it."""
 
     feature: str = field(String)
@@ -456,8 +407,7 @@ class FeatureUpdateKey:
     upgrade_type: int = field(Int8, since=1, default=1)
 
 
-@message(api_key=57, versions=(0, 2), flexible_since=0)
-class UpdateFeaturesRequest(Message):
+class UpdateFeaturesRequest(Message, api_key=57, versions=(0, 2), flexible_since=0):
     """Changes the levels of features of the whole cluster."""
 
     timeout_ms: int = field(Int32, default=60000)
@@ -465,8 +415,7 @@ class UpdateFeaturesRequest(Message):
     validate_only: bool = field(Bool, since=1)
 
 
-@struct
-class UpdatableFeatureResult:
+class UpdatableFeatureResult(Struct):
     """The result for one feature."""
 
     feature: str = field(String)
@@ -474,8 +423,7 @@ class UpdatableFeatureResult:
     error_message: str | None = field(String, nullable_since=0)
 
 
-@message(api_key=57, versions=(0, 2), flexible_since=0)
-class UpdateFeaturesResponse(Message):
+class UpdateFeaturesResponse(Message, api_key=57, versions=(0, 2), flexible_since=0):
     """The changed features: from version 2 all or none."""
 
     throttle_time_ms: int = field(Int32)
@@ -484,23 +432,20 @@ class UpdateFeaturesResponse(Message):
     results: list[UpdatableFeatureResult] = field(Array(UpdatableFeatureResult), until=1)
 
 
-@message(api_key=74, versions=(0, 1), flexible_since=0)
-class ListConfigResourcesRequest(Message):
+class ListConfigResourcesRequest(Message, api_key=74, versions=(0, 1), flexible_since=0):
     """Requests the names of resources with configurations. Version 0: client metrics only (KIP-1142)."""
 
     resource_types: list[int] = field(Array(Int8), since=1)  # empty: all types
 
 
-@struct
-class ListedConfigResource:
+class ListedConfigResource(Struct):
     """One resource."""
 
     resource_name: str = field(String)
     resource_type: int = field(Int8, since=1, default=16)
 
 
-@message(api_key=74, versions=(0, 1), flexible_since=0)
-class ListConfigResourcesResponse(Message):
+class ListConfigResourcesResponse(Message, api_key=74, versions=(0, 1), flexible_since=0):
     """The resources of the requested types."""
 
     throttle_time_ms: int = field(Int32)

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from barnabas.protocol.schema import Message, field, message
+from barnabas.protocol.schema import Message, field
 from barnabas.protocol.wire import Array, Bytes, Int16, Int64, String
 
 
-@message(api_key=17, versions=(0, 1), flexible_since=None)
-class SaslHandshakeRequest(Message):
+class SaslHandshakeRequest(Message, api_key=17, versions=(0, 1), flexible_since=None):
     """Chooses a mechanism. After version 0 tokens follow without a request header, after version 1 SaslAuthenticate."""
 
     mechanism: str = field(String)
 
 
-@message(api_key=17, versions=(0, 1), flexible_since=None)
-class SaslHandshakeResponse(Message):
+class SaslHandshakeResponse(Message, api_key=17, versions=(0, 1), flexible_since=None):
     """Whether the mechanism is enabled."""
 
     error_code: int = field(Int16)
     mechanisms: list[str] = field(Array(String))  # that the listener has enabled
 
 
-@message(api_key=36, versions=(0, 2), flexible_since=2)
-class SaslAuthenticateRequest(Message):
+class SaslAuthenticateRequest(Message, api_key=36, versions=(0, 2), flexible_since=2):
     """One token of the client."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"auth_bytes"})
@@ -32,8 +29,7 @@ class SaslAuthenticateRequest(Message):
     auth_bytes: bytes = field(Bytes)
 
 
-@message(api_key=36, versions=(0, 2), flexible_since=2)
-class SaslAuthenticateResponse(Message):
+class SaslAuthenticateResponse(Message, api_key=36, versions=(0, 2), flexible_since=2):
     """The token of the server."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"auth_bytes"})

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String, UInt16, Uuid
 
 # -- AlterPartition ----------------------------------------------------------------------------------------------------
 
 
-@struct
-class BrokerState:
+class BrokerState(Struct):
     """A member of the requested ISR, with the broker epoch that the leader saw."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)  # −1: not checked
 
 
-@struct
-class AlterPartitionRequestPartition:
+class AlterPartitionRequestPartition(Struct):
     """The ISR that the leader of a partition requests."""
 
     partition_index: int = field(Int32)
@@ -28,16 +26,14 @@ class AlterPartitionRequestPartition:
     partition_epoch: int = field(Int32)  # the epoch on which the change is based (compare and set)
 
 
-@struct
-class AlterPartitionRequestTopic:
+class AlterPartitionRequestTopic(Struct):
     """The partitions of one topic."""
 
     topic_id: bytes = field(Uuid)
     partitions: list[AlterPartitionRequestPartition] = field(Array(AlterPartitionRequestPartition))
 
 
-@message(api_key=56, versions=(2, 3), flexible_since=0)
-class AlterPartitionRequest(Message):
+class AlterPartitionRequest(Message, api_key=56, versions=(2, 3), flexible_since=0):
     """A leader requests another ISR."""
 
     broker_id: int = field(Int32)
@@ -45,8 +41,7 @@ class AlterPartitionRequest(Message):
     topics: list[AlterPartitionRequestTopic] = field(Array(AlterPartitionRequestTopic))
 
 
-@struct
-class AlterPartitionResponsePartition:
+class AlterPartitionResponsePartition(Struct):
     """The present state of the partition."""
 
     partition_index: int = field(Int32)
@@ -58,16 +53,14 @@ class AlterPartitionResponsePartition:
     partition_epoch: int = field(Int32)
 
 
-@struct
-class AlterPartitionResponseTopic:
+class AlterPartitionResponseTopic(Struct):
     """The partitions of one topic."""
 
     topic_id: bytes = field(Uuid)
     partitions: list[AlterPartitionResponsePartition] = field(Array(AlterPartitionResponsePartition))
 
 
-@message(api_key=56, versions=(2, 3), flexible_since=0)
-class AlterPartitionResponse(Message):
+class AlterPartitionResponse(Message, api_key=56, versions=(2, 3), flexible_since=0):
     """The changed partitions."""
 
     throttle_time_ms: int = field(Int32)
@@ -78,8 +71,7 @@ class AlterPartitionResponse(Message):
 # -- registration and heartbeats ------------------------------------------------------------------------------------------
 
 
-@struct
-class RegistrationListener:
+class RegistrationListener(Struct):
     """Address of a node."""
 
     name: str = field(String)
@@ -88,8 +80,7 @@ class RegistrationListener:
     security_protocol: int = field(Int16)  # 0 PLAINTEXT
 
 
-@struct
-class RegistrationFeature:
+class RegistrationFeature(Struct):
     """A feature that a node supports, with its levels, inclusive."""
 
     name: str = field(String)
@@ -97,8 +88,7 @@ class RegistrationFeature:
     max_supported_version: int = field(Int16)
 
 
-@message(api_key=62, versions=(0, 4), flexible_since=0)
-class BrokerRegistrationRequest(Message):
+class BrokerRegistrationRequest(Message, api_key=62, versions=(0, 4), flexible_since=0):
     """Registers a broker at its start."""
 
     broker_id: int = field(Int32)
@@ -113,8 +103,7 @@ class BrokerRegistrationRequest(Message):
     previous_broker_epoch: int = field(Int64, since=3, default=-1)  # before a clean stop; −1: it was none
 
 
-@message(api_key=62, versions=(0, 4), flexible_since=0)
-class BrokerRegistrationResponse(Message):
+class BrokerRegistrationResponse(Message, api_key=62, versions=(0, 4), flexible_since=0):
     """The broker epoch of this registration."""
 
     throttle_time_ms: int = field(Int32)
@@ -122,8 +111,7 @@ class BrokerRegistrationResponse(Message):
     broker_epoch: int = field(Int64, default=-1)
 
 
-@message(api_key=63, versions=(0, 2), flexible_since=0)
-class BrokerHeartbeatRequest(Message):
+class BrokerHeartbeatRequest(Message, api_key=63, versions=(0, 2), flexible_since=0):
     """A heartbeat of a broker, with the state that it requests."""
 
     broker_id: int = field(Int32)
@@ -136,8 +124,7 @@ class BrokerHeartbeatRequest(Message):
     cordoned_log_dirs: list[bytes] | None = field(Array(Uuid), since=2, nullable_since=2, default=None, tag=1)
 
 
-@message(api_key=63, versions=(0, 2), flexible_since=0)
-class BrokerHeartbeatResponse(Message):
+class BrokerHeartbeatResponse(Message, api_key=63, versions=(0, 2), flexible_since=0):
     """The controller's view of the broker."""
 
     throttle_time_ms: int = field(Int32)
@@ -147,15 +134,13 @@ class BrokerHeartbeatResponse(Message):
     should_shut_down: bool = field(Bool)  # it leads no partition any more
 
 
-@message(api_key=64, versions=(0, 0), flexible_since=0)
-class UnregisterBrokerRequest(Message):
+class UnregisterBrokerRequest(Message, api_key=64, versions=(0, 0), flexible_since=0):
     """Removes a broker that will not return."""
 
     broker_id: int = field(Int32)
 
 
-@message(api_key=64, versions=(0, 0), flexible_since=0)
-class UnregisterBrokerResponse(Message):
+class UnregisterBrokerResponse(Message, api_key=64, versions=(0, 0), flexible_since=0):
     """The result of a removal."""
 
     throttle_time_ms: int = field(Int32)
@@ -163,8 +148,7 @@ class UnregisterBrokerResponse(Message):
     error_message: str | None = field(String, nullable_since=0)
 
 
-@message(api_key=70, versions=(0, 0), flexible_since=0)
-class ControllerRegistrationRequest(Message):
+class ControllerRegistrationRequest(Message, api_key=70, versions=(0, 0), flexible_since=0):
     """Registers a controller with its addresses and features."""
 
     controller_id: int = field(Int32)
@@ -174,8 +158,7 @@ class ControllerRegistrationRequest(Message):
     features: list[RegistrationFeature] = field(Array(RegistrationFeature))
 
 
-@message(api_key=70, versions=(0, 0), flexible_since=0)
-class ControllerRegistrationResponse(Message):
+class ControllerRegistrationResponse(Message, api_key=70, versions=(0, 0), flexible_since=0):
     """The result of a registration."""
 
     throttle_time_ms: int = field(Int32)
@@ -186,16 +169,14 @@ class ControllerRegistrationResponse(Message):
 # -- AllocateProducerIds -----------------------------------------------------------------------------------------------
 
 
-@message(api_key=67, versions=(0, 0), flexible_since=0)
-class AllocateProducerIdsRequest(Message):
+class AllocateProducerIdsRequest(Message, api_key=67, versions=(0, 0), flexible_since=0):
     """Requests a block of producer ids for a broker."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)
 
 
-@message(api_key=67, versions=(0, 0), flexible_since=0)
-class AllocateProducerIdsResponse(Message):
+class AllocateProducerIdsResponse(Message, api_key=67, versions=(0, 0), flexible_since=0):
     """A block of producer ids: `producer_id_len` of them from `producer_id_start` on."""
 
     throttle_time_ms: int = field(Int32)
@@ -207,31 +188,27 @@ class AllocateProducerIdsResponse(Message):
 # -- AssignReplicasToDirs ----------------------------------------------------------------------------------------------
 
 
-@struct
-class AssignReplicasToDirsRequestPartition:
+class AssignReplicasToDirsRequestPartition(Struct):
     """A partition in the directory."""
 
     partition_index: int = field(Int32)
 
 
-@struct
-class AssignReplicasToDirsRequestTopic:
+class AssignReplicasToDirsRequestTopic(Struct):
     """The partitions of one topic."""
 
     topic_id: bytes = field(Uuid)
     partitions: list[AssignReplicasToDirsRequestPartition] = field(Array(AssignReplicasToDirsRequestPartition))
 
 
-@struct
-class AssignReplicasToDirsRequestDirectory:
+class AssignReplicasToDirsRequestDirectory(Struct):
     """Replicas of one directory."""
 
     id: bytes = field(Uuid)
     topics: list[AssignReplicasToDirsRequestTopic] = field(Array(AssignReplicasToDirsRequestTopic))
 
 
-@message(api_key=73, versions=(0, 0), flexible_since=0)
-class AssignReplicasToDirsRequest(Message):
+class AssignReplicasToDirsRequest(Message, api_key=73, versions=(0, 0), flexible_since=0):
     """Reports the directories of a broker's replicas."""
 
     broker_id: int = field(Int32)
@@ -239,32 +216,28 @@ class AssignReplicasToDirsRequest(Message):
     directories: list[AssignReplicasToDirsRequestDirectory] = field(Array(AssignReplicasToDirsRequestDirectory))
 
 
-@struct
-class AssignReplicasToDirsResponsePartition:
+class AssignReplicasToDirsResponsePartition(Struct):
     """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
 
 
-@struct
-class AssignReplicasToDirsResponseTopic:
+class AssignReplicasToDirsResponseTopic(Struct):
     """The partitions of one topic."""
 
     topic_id: bytes = field(Uuid)
     partitions: list[AssignReplicasToDirsResponsePartition] = field(Array(AssignReplicasToDirsResponsePartition))
 
 
-@struct
-class AssignReplicasToDirsResponseDirectory:
+class AssignReplicasToDirsResponseDirectory(Struct):
     """The results for one directory."""
 
     id: bytes = field(Uuid)
     topics: list[AssignReplicasToDirsResponseTopic] = field(Array(AssignReplicasToDirsResponseTopic))
 
 
-@message(api_key=73, versions=(0, 0), flexible_since=0)
-class AssignReplicasToDirsResponse(Message):
+class AssignReplicasToDirsResponse(Message, api_key=73, versions=(0, 0), flexible_since=0):
     """The results for all replicas."""
 
     throttle_time_ms: int = field(Int32)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, String, Uuid
 
 
-@struct
-class TopicIdPartitions:
+class TopicIdPartitions(Struct):
     """Partitions of one topic."""
 
     topic_id: bytes = field(Uuid)
     partitions: list[int] = field(Array(Int32))
 
 
-@message(api_key=68, versions=(0, 1), flexible_since=0)
-class ConsumerGroupHeartbeatRequest(Message):
+class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions=(0, 1), flexible_since=0):
     """Joins, keeps, changes or ends a membership. Fields that are null or −1 have not changed since the last request."""
 
     group_id: str = field(String)
@@ -30,15 +28,13 @@ class ConsumerGroupHeartbeatRequest(Message):
     topic_partitions: list[TopicIdPartitions] | None = field(Array(TopicIdPartitions), nullable_since=0, default=None)
 
 
-@struct
-class HeartbeatAssignment:
+class HeartbeatAssignment(Struct):
     """The complete assignment of a member, which it may read at once."""
 
     topic_partitions: list[TopicIdPartitions] = field(Array(TopicIdPartitions))
 
 
-@message(api_key=68, versions=(0, 1), flexible_since=0)
-class ConsumerGroupHeartbeatResponse(Message):
+class ConsumerGroupHeartbeatResponse(Message, api_key=68, versions=(0, 1), flexible_since=0):
     """The member epoch, and the assignment if it has changed."""
 
     throttle_time_ms: int = field(Int32)
@@ -50,16 +46,14 @@ class ConsumerGroupHeartbeatResponse(Message):
     assignment: HeartbeatAssignment | None = field(HeartbeatAssignment, nullable_since=0, default=None)
 
 
-@message(api_key=69, versions=(0, 1), flexible_since=0)
-class ConsumerGroupDescribeRequest(Message):
+class ConsumerGroupDescribeRequest(Message, api_key=69, versions=(0, 1), flexible_since=0):
     """Requests state and members of groups."""
 
     group_ids: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Bool)
 
 
-@struct
-class DescribedTopicPartitions:
+class DescribedTopicPartitions(Struct):
     """Partitions of one topic, by name and id."""
 
     topic_id: bytes = field(Uuid)
@@ -67,15 +61,13 @@ class DescribedTopicPartitions:
     partitions: list[int] = field(Array(Int32))
 
 
-@struct
-class DescribedAssignment:
+class DescribedAssignment(Struct):
     """A current or target assignment."""
 
     topic_partitions: list[DescribedTopicPartitions] = field(Array(DescribedTopicPartitions))
 
 
-@struct
-class ConsumerGroupMember:
+class ConsumerGroupMember(Struct):
     """A member: its subscription, its current assignment and its target assignment."""
 
     member_id: str = field(String)
@@ -92,8 +84,7 @@ class ConsumerGroupMember:
     member_type: int = field(Int8, since=1, default=-1)
 
 
-@struct
-class ConsumerGroupDescribedGroup:
+class ConsumerGroupDescribedGroup(Struct):
     """A group, or an error."""
 
     error_code: int = field(Int16)
@@ -107,8 +98,7 @@ class ConsumerGroupDescribedGroup:
     authorized_operations: int = field(Int32, default=-(2**31))
 
 
-@message(api_key=69, versions=(0, 1), flexible_since=0)
-class ConsumerGroupDescribeResponse(Message):
+class ConsumerGroupDescribeResponse(Message, api_key=69, versions=(0, 1), flexible_since=0):
     """The groups, in the order of the request."""
 
     throttle_time_ms: int = field(Int32)

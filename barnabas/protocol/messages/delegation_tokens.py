@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bytes, Int16, Int32, Int64, String
 
 
-@struct
-class TokenPrincipal:
+class TokenPrincipal(Struct):
     """A principal, such as an owner or a renewer."""
 
     principal_type: str = field(String)
     principal_name: str = field(String)
 
 
-@message(api_key=38, versions=(1, 3), flexible_since=2)
-class CreateDelegationTokenRequest(Message):
+class CreateDelegationTokenRequest(Message, api_key=38, versions=(1, 3), flexible_since=2):
     """Creates a token. The default owner is the requester."""
 
     owner_principal_type: str | None = field(String, since=3, nullable_since=3)
@@ -26,8 +24,7 @@ class CreateDelegationTokenRequest(Message):
     max_lifetime_ms: int = field(Int64)  # -1: the broker's
 
 
-@message(api_key=38, versions=(1, 3), flexible_since=2)
-class CreateDelegationTokenResponse(Message):
+class CreateDelegationTokenResponse(Message, api_key=38, versions=(1, 3), flexible_since=2):
     """The token. Times are in ms since 1970."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
@@ -45,8 +42,7 @@ class CreateDelegationTokenResponse(Message):
     throttle_time_ms: int = field(Int32)
 
 
-@message(api_key=39, versions=(1, 2), flexible_since=2)
-class RenewDelegationTokenRequest(Message):
+class RenewDelegationTokenRequest(Message, api_key=39, versions=(1, 2), flexible_since=2):
     """Extends the expiry of a token."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
@@ -55,8 +51,7 @@ class RenewDelegationTokenRequest(Message):
     renew_period_ms: int = field(Int64)
 
 
-@message(api_key=39, versions=(1, 2), flexible_since=2)
-class RenewDelegationTokenResponse(Message):
+class RenewDelegationTokenResponse(Message, api_key=39, versions=(1, 2), flexible_since=2):
     """The new expiry, in ms since 1970."""
 
     error_code: int = field(Int16)
@@ -64,8 +59,7 @@ class RenewDelegationTokenResponse(Message):
     throttle_time_ms: int = field(Int32)
 
 
-@message(api_key=40, versions=(1, 2), flexible_since=2)
-class ExpireDelegationTokenRequest(Message):
+class ExpireDelegationTokenRequest(Message, api_key=40, versions=(1, 2), flexible_since=2):
     """Expires a token sooner, or at once."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
@@ -74,8 +68,7 @@ class ExpireDelegationTokenRequest(Message):
     expiry_time_period_ms: int = field(Int64)  # negative: at once
 
 
-@message(api_key=40, versions=(1, 2), flexible_since=2)
-class ExpireDelegationTokenResponse(Message):
+class ExpireDelegationTokenResponse(Message, api_key=40, versions=(1, 2), flexible_since=2):
     """The new expiry, in ms since 1970."""
 
     error_code: int = field(Int16)
@@ -83,15 +76,13 @@ class ExpireDelegationTokenResponse(Message):
     throttle_time_ms: int = field(Int32)
 
 
-@message(api_key=41, versions=(1, 3), flexible_since=2)
-class DescribeDelegationTokenRequest(Message):
+class DescribeDelegationTokenRequest(Message, api_key=41, versions=(1, 3), flexible_since=2):
     """Requests tokens."""
 
     owners: list[TokenPrincipal] | None = field(Array(TokenPrincipal), nullable_since=0)  # None: of all owners
 
 
-@struct
-class DescribedDelegationToken:
+class DescribedDelegationToken(Struct):
     """One token. Times are in ms since 1970."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
@@ -108,8 +99,7 @@ class DescribedDelegationToken:
     renewers: list[TokenPrincipal] = field(Array(TokenPrincipal))
 
 
-@message(api_key=41, versions=(1, 3), flexible_since=2)
-class DescribeDelegationTokenResponse(Message):
+class DescribeDelegationTokenResponse(Message, api_key=41, versions=(1, 3), flexible_since=2):
     """The tokens that the client may see."""
 
     error_code: int = field(Int16)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, RecordMessage, field, message, record
+from barnabas.protocol.schema import Message, RecordMessage, field
 from barnabas.protocol.wire import Bool, Bytes, Int16, String
 
 
-@record(versions=(0, 0), flexible_since=0)
-class DefaultPrincipalData(RecordMessage):
+class DefaultPrincipalData(RecordMessage, versions=(0, 0), flexible_since=0):
     """A principal, after its version (`encode_versioned`)."""
 
     type: str = field(String)
@@ -15,8 +14,7 @@ class DefaultPrincipalData(RecordMessage):
     token_authenticated: bool = field(Bool)
 
 
-@message(api_key=58, versions=(0, 0), flexible_since=0)
-class EnvelopeRequest(Message):
+class EnvelopeRequest(Message, api_key=58, versions=(0, 0), flexible_since=0):
     """A request with its header, its principal and its address (4 or 16 bytes)."""
 
     request_data: bytes = field(Bytes)
@@ -24,8 +22,7 @@ class EnvelopeRequest(Message):
     client_host_address: bytes = field(Bytes)
 
 
-@message(api_key=58, versions=(0, 0), flexible_since=0)
-class EnvelopeResponse(Message):
+class EnvelopeResponse(Message, api_key=58, versions=(0, 0), flexible_since=0):
     """The response to the forwarded request with its header, or an error."""
 
     response_data: bytes | None = field(Bytes, nullable_since=0, default=None)

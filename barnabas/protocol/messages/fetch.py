@@ -6,23 +6,21 @@ new leaders, 1166 the follower's high watermark.
 from __future__ import annotations
 
 from barnabas.ports import Buffer
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Int8, Int16, Int32, Int64, Records, String, Uuid
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 
-@struct
-class ReplicaState:
+class ReplicaState(Struct):
     """The replica and its broker epoch (KIP-903)."""
 
     replica_id: int = field(Int32, default=-1)
     replica_epoch: int = field(Int64, default=-1)
 
 
-@struct
-class FetchPartition:
+class FetchPartition(Struct):
     """Position and limits of one partition."""
 
     partition: int = field(Int32)
@@ -35,8 +33,7 @@ class FetchPartition:
     high_watermark: int = field(Int64, since=18, default=INT64_MAX, tag=1)  # the follower's (KIP-1166)
 
 
-@struct
-class FetchTopic:
+class FetchTopic(Struct):
     """Partitions of one topic: by name, from version 13 by id."""
 
     topic: str = field(String, until=12)
@@ -44,8 +41,7 @@ class FetchTopic:
     partitions: list[FetchPartition] = field(Array(FetchPartition))
 
 
-@struct
-class ForgottenTopic:
+class ForgottenTopic(Struct):
     """Partitions that leave an incremental fetch session (KIP-227)."""
 
     topic: str = field(String, until=12)
@@ -53,8 +49,7 @@ class ForgottenTopic:
     partitions: list[int] = field(Array(Int32))
 
 
-@message(api_key=1, versions=(4, 18), flexible_since=12)
-class FetchRequest(Message):
+class FetchRequest(Message, api_key=1, versions=(4, 18), flexible_since=12):
     """Requests batches, by topic and partition: from clients, followers and Raft voters."""
 
     cluster_id: str | None = field(String, since=12, nullable_since=12, default=None, tag=0)  # from Raft voters only
@@ -71,40 +66,35 @@ class FetchRequest(Message):
     rack_id: str = field(String, since=11)
 
 
-@struct
-class EpochEndOffset:
+class EpochEndOffset(Struct):
     """The largest epoch up to which leader and follower agree, and its end offset (KIP-595)."""
 
     epoch: int = field(Int32, default=-1)
     end_offset: int = field(Int64, default=-1)
 
 
-@struct
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(Struct):
     """The present leader of the partition (KIP-951); −1 if unknown."""
 
     leader_id: int = field(Int32, default=-1)
     leader_epoch: int = field(Int32, default=-1)
 
 
-@struct
-class SnapshotId:
+class SnapshotId(Struct):
     """The snapshot to fetch if the log begins after the requested offset (KIP-630)."""
 
     end_offset: int = field(Int64, default=-1)
     epoch: int = field(Int32, default=-1)
 
 
-@struct
-class AbortedTransaction:
+class AbortedTransaction(Struct):
     """A transaction to skip under read_committed: from its first offset up to its abort marker."""
 
     producer_id: int = field(Int64)
     first_offset: int = field(Int64)
 
 
-@struct
-class PartitionData:
+class PartitionData(Struct):
     """Batches of one partition with its offsets."""
 
     partition_index: int = field(Int32)
@@ -121,8 +111,7 @@ class PartitionData:
     records: Buffer | None = field(Records, nullable_since=0)
 
 
-@struct
-class FetchableTopicResponse:
+class FetchableTopicResponse(Struct):
     """Partitions of one topic."""
 
     topic: str = field(String, until=12)
@@ -130,8 +119,7 @@ class FetchableTopicResponse:
     partitions: list[PartitionData] = field(Array(PartitionData))
 
 
-@struct
-class NodeEndpoint:
+class NodeEndpoint(Struct):
     """Address of a leader named in the response (KIP-951)."""
 
     node_id: int = field(Int32)
@@ -140,8 +128,7 @@ class NodeEndpoint:
     rack: str | None = field(String, nullable_since=0, default=None)
 
 
-@message(api_key=1, versions=(4, 18), flexible_since=12)
-class FetchResponse(Message):
+class FetchResponse(Message, api_key=1, versions=(4, 18), flexible_since=12):
     """Batches by topic and partition; an incremental session carries only changed partitions."""
 
     throttle_time_ms: int = field(Int32)

@@ -4,14 +4,13 @@ Also the members' data in JoinGroup and SyncGroup, after a two-byte version.
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, RecordMessage, field, message, record, struct
+from barnabas.protocol.schema import Message, RecordMessage, Struct, field
 from barnabas.protocol.wire import Array, Bool, Bytes, Int8, Int16, Int32, Int64, String, Uuid
 
 INT32_MIN = -(2**31)
 
 
-@message(api_key=10, versions=(0, 6), flexible_since=3)
-class FindCoordinatorRequest(Message):
+class FindCoordinatorRequest(Message, api_key=10, versions=(0, 6), flexible_since=3):
     """Requests the coordinator of groups or transactional ids."""
 
     key: str = field(String, until=3)
@@ -19,8 +18,7 @@ class FindCoordinatorRequest(Message):
     coordinator_keys: list[str] = field(Array(String), since=4)
 
 
-@struct
-class Coordinator:
+class Coordinator(Struct):
     """The coordinator of one key, or an error."""
 
     key: str = field(String)
@@ -31,8 +29,7 @@ class Coordinator:
     error_message: str | None = field(String, nullable_since=0)
 
 
-@message(api_key=10, versions=(0, 6), flexible_since=3)
-class FindCoordinatorResponse(Message):
+class FindCoordinatorResponse(Message, api_key=10, versions=(0, 6), flexible_since=3):
     """The coordinator, from version 4 one for each key."""
 
     throttle_time_ms: int = field(Int32, since=1)
@@ -44,16 +41,14 @@ class FindCoordinatorResponse(Message):
     coordinators: list[Coordinator] = field(Array(Coordinator), since=4)
 
 
-@struct
-class JoinGroupRequestProtocol:
+class JoinGroupRequestProtocol(Struct):
     """One assignor that the member supports, with its subscription in that assignor's form."""
 
     name: str = field(String)
     metadata: bytes = field(Bytes)
 
 
-@message(api_key=11, versions=(0, 9), flexible_since=6)
-class JoinGroupRequest(Message):
+class JoinGroupRequest(Message, api_key=11, versions=(0, 9), flexible_since=6):
     """A member enters the group or its next generation."""
 
     group_id: str = field(String)
@@ -66,8 +61,7 @@ class JoinGroupRequest(Message):
     reason: str | None = field(String, since=8, nullable_since=8, default=None)
 
 
-@struct
-class JoinGroupResponseMember:
+class JoinGroupResponseMember(Struct):
     """A member of the new generation; sent to the leader alone."""
 
     member_id: str = field(String)
@@ -75,8 +69,7 @@ class JoinGroupResponseMember:
     metadata: bytes = field(Bytes)
 
 
-@message(api_key=11, versions=(0, 9), flexible_since=6)
-class JoinGroupResponse(Message):
+class JoinGroupResponse(Message, api_key=11, versions=(0, 9), flexible_since=6):
     """The new generation, after every member has joined."""
 
     throttle_time_ms: int = field(Int32, since=2)
@@ -90,16 +83,14 @@ class JoinGroupResponse(Message):
     members: list[JoinGroupResponseMember] = field(Array(JoinGroupResponseMember))
 
 
-@struct
-class SyncGroupRequestAssignment:
+class SyncGroupRequestAssignment(Struct):
     """The assignment of one member."""
 
     member_id: str = field(String)
     assignment: bytes = field(Bytes)
 
 
-@message(api_key=14, versions=(0, 5), flexible_since=4)
-class SyncGroupRequest(Message):
+class SyncGroupRequest(Message, api_key=14, versions=(0, 5), flexible_since=4):
     """Sends the leader's assignments, or requests the assignment of another member."""
 
     group_id: str = field(String)
@@ -111,8 +102,7 @@ class SyncGroupRequest(Message):
     assignments: list[SyncGroupRequestAssignment] = field(Array(SyncGroupRequestAssignment))
 
 
-@message(api_key=14, versions=(0, 5), flexible_since=4)
-class SyncGroupResponse(Message):
+class SyncGroupResponse(Message, api_key=14, versions=(0, 5), flexible_since=4):
     """The member's assignment."""
 
     throttle_time_ms: int = field(Int32, since=1)
@@ -122,8 +112,7 @@ class SyncGroupResponse(Message):
     assignment: bytes = field(Bytes)
 
 
-@message(api_key=12, versions=(0, 4), flexible_since=4)
-class HeartbeatRequest(Message):
+class HeartbeatRequest(Message, api_key=12, versions=(0, 4), flexible_since=4):
     """A heartbeat of a member."""
 
     group_id: str = field(String)
@@ -132,16 +121,14 @@ class HeartbeatRequest(Message):
     group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
 
 
-@message(api_key=12, versions=(0, 4), flexible_since=4)
-class HeartbeatResponse(Message):
+class HeartbeatResponse(Message, api_key=12, versions=(0, 4), flexible_since=4):
     """Whether the generation is still valid."""
 
     throttle_time_ms: int = field(Int32, since=1)
     error_code: int = field(Int16)
 
 
-@struct
-class MemberIdentity:
+class MemberIdentity(Struct):
     """A member that leaves."""
 
     member_id: str = field(String)
@@ -149,8 +136,7 @@ class MemberIdentity:
     reason: str | None = field(String, since=5, nullable_since=5, default=None)
 
 
-@message(api_key=13, versions=(0, 5), flexible_since=4)
-class LeaveGroupRequest(Message):
+class LeaveGroupRequest(Message, api_key=13, versions=(0, 5), flexible_since=4):
     """Members leave, or are removed by an administrator."""
 
     group_id: str = field(String)
@@ -158,8 +144,7 @@ class LeaveGroupRequest(Message):
     members: list[MemberIdentity] = field(Array(MemberIdentity), since=3)
 
 
-@struct
-class MemberResponse:
+class MemberResponse(Struct):
     """The result for one member."""
 
     member_id: str = field(String)
@@ -167,8 +152,7 @@ class MemberResponse:
     error_code: int = field(Int16)
 
 
-@message(api_key=13, versions=(0, 5), flexible_since=4)
-class LeaveGroupResponse(Message):
+class LeaveGroupResponse(Message, api_key=13, versions=(0, 5), flexible_since=4):
     """The result of a leave."""
 
     throttle_time_ms: int = field(Int32, since=1)
@@ -176,16 +160,14 @@ class LeaveGroupResponse(Message):
     members: list[MemberResponse] = field(Array(MemberResponse), since=3)
 
 
-@message(api_key=15, versions=(0, 6), flexible_since=5)
-class DescribeGroupsRequest(Message):
+class DescribeGroupsRequest(Message, api_key=15, versions=(0, 6), flexible_since=5):
     """Requests groups with their members."""
 
     groups: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Bool, since=3)
 
 
-@struct
-class DescribedGroupMember:
+class DescribedGroupMember(Struct):
     """A member with its subscription and assignment."""
 
     member_id: str = field(String)
@@ -196,8 +178,7 @@ class DescribedGroupMember:
     member_assignment: bytes = field(Bytes)
 
 
-@struct
-class DescribedGroup:
+class DescribedGroup(Struct):
     """A group and its members, or an error."""
 
     error_code: int = field(Int16)
@@ -210,24 +191,21 @@ class DescribedGroup:
     authorized_operations: int = field(Int32, since=3, default=INT32_MIN)  # bit field; lowest int32 if not requested
 
 
-@message(api_key=15, versions=(0, 6), flexible_since=5)
-class DescribeGroupsResponse(Message):
+class DescribeGroupsResponse(Message, api_key=15, versions=(0, 6), flexible_since=5):
     """The requested groups."""
 
     throttle_time_ms: int = field(Int32, since=1)
     groups: list[DescribedGroup] = field(Array(DescribedGroup))
 
 
-@message(api_key=16, versions=(0, 5), flexible_since=3)
-class ListGroupsRequest(Message):
+class ListGroupsRequest(Message, api_key=16, versions=(0, 5), flexible_since=3):
     """Requests the groups of this coordinator, by state and type."""
 
     states_filter: list[str] = field(Array(String), since=4)
     types_filter: list[str] = field(Array(String), since=5)
 
 
-@struct
-class ListedGroup:
+class ListedGroup(Struct):
     """Summary of a group."""
 
     group_id: str = field(String)
@@ -236,8 +214,7 @@ class ListedGroup:
     group_type: str = field(String, since=5)
 
 
-@message(api_key=16, versions=(0, 5), flexible_since=3)
-class ListGroupsResponse(Message):
+class ListGroupsResponse(Message, api_key=16, versions=(0, 5), flexible_since=3):
     """The groups of this coordinator."""
 
     throttle_time_ms: int = field(Int32, since=1)
@@ -245,31 +222,27 @@ class ListGroupsResponse(Message):
     groups: list[ListedGroup] = field(Array(ListedGroup))
 
 
-@message(api_key=42, versions=(0, 2), flexible_since=2)
-class DeleteGroupsRequest(Message):
+class DeleteGroupsRequest(Message, api_key=42, versions=(0, 2), flexible_since=2):
     """Deletes empty groups with their offsets."""
 
     groups_names: list[str] = field(Array(String))
 
 
-@struct
-class DeletableGroupResult:
+class DeletableGroupResult(Struct):
     """The result for one group."""
 
     group_id: str = field(String)
     error_code: int = field(Int16)
 
 
-@message(api_key=42, versions=(0, 2), flexible_since=2)
-class DeleteGroupsResponse(Message):
+class DeleteGroupsResponse(Message, api_key=42, versions=(0, 2), flexible_since=2):
     """The deleted groups."""
 
     throttle_time_ms: int = field(Int32)
     results: list[DeletableGroupResult] = field(Array(DeletableGroupResult))
 
 
-@struct
-class OffsetCommitRequestPartition:
+class OffsetCommitRequestPartition(Struct):
     """The offset to commit for one partition: the next record to read."""
 
     partition_index: int = field(Int32)
@@ -278,8 +251,7 @@ class OffsetCommitRequestPartition:
     committed_metadata: str | None = field(String, nullable_since=0)
 
 
-@struct
-class OffsetCommitRequestTopic:
+class OffsetCommitRequestTopic(Struct):
     """The offsets to commit for one topic."""
 
     name: str = field(String, until=9)
@@ -287,8 +259,7 @@ class OffsetCommitRequestTopic:
     partitions: list[OffsetCommitRequestPartition] = field(Array(OffsetCommitRequestPartition))
 
 
-@message(api_key=8, versions=(2, 10), flexible_since=8)
-class OffsetCommitRequest(Message):
+class OffsetCommitRequest(Message, api_key=8, versions=(2, 10), flexible_since=8):
     """Commits offsets: a member of the generation, or anyone while the group is empty."""
 
     group_id: str = field(String)
@@ -299,16 +270,14 @@ class OffsetCommitRequest(Message):
     topics: list[OffsetCommitRequestTopic] = field(Array(OffsetCommitRequestTopic))
 
 
-@struct
-class OffsetCommitResponsePartition:
+class OffsetCommitResponsePartition(Struct):
     """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
 
 
-@struct
-class OffsetCommitResponseTopic:
+class OffsetCommitResponseTopic(Struct):
     """The results of one topic."""
 
     name: str = field(String, until=9)
@@ -316,24 +285,21 @@ class OffsetCommitResponseTopic:
     partitions: list[OffsetCommitResponsePartition] = field(Array(OffsetCommitResponsePartition))
 
 
-@message(api_key=8, versions=(2, 10), flexible_since=8)
-class OffsetCommitResponse(Message):
+class OffsetCommitResponse(Message, api_key=8, versions=(2, 10), flexible_since=8):
     """The results of a commit."""
 
     throttle_time_ms: int = field(Int32, since=3)
     topics: list[OffsetCommitResponseTopic] = field(Array(OffsetCommitResponseTopic))
 
 
-@struct
-class OffsetFetchRequestTopic:
+class OffsetFetchRequestTopic(Struct):
     """The partitions of one topic, up to version 7."""
 
     name: str = field(String)
     partition_indexes: list[int] = field(Array(Int32))
 
 
-@struct
-class OffsetFetchRequestTopics:
+class OffsetFetchRequestTopics(Struct):
     """The partitions of one topic, from version 8."""
 
     name: str = field(String, until=9)
@@ -341,8 +307,7 @@ class OffsetFetchRequestTopics:
     partition_indexes: list[int] = field(Array(Int32))
 
 
-@struct
-class OffsetFetchRequestGroup:
+class OffsetFetchRequestGroup(Struct):
     """A group whose offsets are requested; null topics means all."""
 
     group_id: str = field(String)
@@ -351,8 +316,7 @@ class OffsetFetchRequestGroup:
     topics: list[OffsetFetchRequestTopics] | None = field(Array(OffsetFetchRequestTopics), nullable_since=0)
 
 
-@message(api_key=9, versions=(1, 10), flexible_since=6)
-class OffsetFetchRequest(Message):
+class OffsetFetchRequest(Message, api_key=9, versions=(1, 10), flexible_since=6):
     """Requests committed offsets, up to version 7 of one group; null topics means all."""
 
     group_id: str = field(String, until=7)
@@ -361,8 +325,7 @@ class OffsetFetchRequest(Message):
     require_stable: bool = field(Bool, since=7)  # UNSTABLE_OFFSET_COMMIT while a transaction holds the offset (KIP-447)
 
 
-@struct
-class OffsetFetchResponsePartition:
+class OffsetFetchResponsePartition(Struct):
     """The committed offset of one partition, up to version 7; −1 without one."""
 
     partition_index: int = field(Int32)
@@ -372,16 +335,14 @@ class OffsetFetchResponsePartition:
     error_code: int = field(Int16)
 
 
-@struct
-class OffsetFetchResponseTopic:
+class OffsetFetchResponseTopic(Struct):
     """The committed offsets of one topic, up to version 7."""
 
     name: str = field(String)
     partitions: list[OffsetFetchResponsePartition] = field(Array(OffsetFetchResponsePartition))
 
 
-@struct
-class OffsetFetchResponsePartitions:
+class OffsetFetchResponsePartitions(Struct):
     """The committed offset of one partition, from version 8; −1 without one."""
 
     partition_index: int = field(Int32)
@@ -391,8 +352,7 @@ class OffsetFetchResponsePartitions:
     error_code: int = field(Int16)
 
 
-@struct
-class OffsetFetchResponseTopics:
+class OffsetFetchResponseTopics(Struct):
     """The committed offsets of one topic, from version 8."""
 
     name: str = field(String, until=9)
@@ -400,8 +360,7 @@ class OffsetFetchResponseTopics:
     partitions: list[OffsetFetchResponsePartitions] = field(Array(OffsetFetchResponsePartitions))
 
 
-@struct
-class OffsetFetchResponseGroup:
+class OffsetFetchResponseGroup(Struct):
     """The committed offsets of one group."""
 
     group_id: str = field(String)
@@ -409,8 +368,7 @@ class OffsetFetchResponseGroup:
     error_code: int = field(Int16)
 
 
-@message(api_key=9, versions=(1, 10), flexible_since=6)
-class OffsetFetchResponse(Message):
+class OffsetFetchResponse(Message, api_key=9, versions=(1, 10), flexible_since=6):
     """The committed offsets."""
 
     throttle_time_ms: int = field(Int32, since=3)
@@ -419,47 +377,41 @@ class OffsetFetchResponse(Message):
     groups: list[OffsetFetchResponseGroup] = field(Array(OffsetFetchResponseGroup), since=8)
 
 
-@struct
-class OffsetDeleteRequestPartition:
+class OffsetDeleteRequestPartition(Struct):
     """A partition whose committed offset is deleted."""
 
     partition_index: int = field(Int32)
 
 
-@struct
-class OffsetDeleteRequestTopic:
+class OffsetDeleteRequestTopic(Struct):
     """The partitions of one topic."""
 
     name: str = field(String)
     partitions: list[OffsetDeleteRequestPartition] = field(Array(OffsetDeleteRequestPartition))
 
 
-@message(api_key=47, versions=(0, 0))
-class OffsetDeleteRequest(Message):
+class OffsetDeleteRequest(Message, api_key=47, versions=(0, 0)):
     """Deletes committed offsets of topics the group does not subscribe to."""
 
     group_id: str = field(String)
     topics: list[OffsetDeleteRequestTopic] = field(Array(OffsetDeleteRequestTopic))
 
 
-@struct
-class OffsetDeleteResponsePartition:
+class OffsetDeleteResponsePartition(Struct):
     """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
 
 
-@struct
-class OffsetDeleteResponseTopic:
+class OffsetDeleteResponseTopic(Struct):
     """The results of one topic."""
 
     name: str = field(String)
     partitions: list[OffsetDeleteResponsePartition] = field(Array(OffsetDeleteResponsePartition))
 
 
-@message(api_key=47, versions=(0, 0))
-class OffsetDeleteResponse(Message):
+class OffsetDeleteResponse(Message, api_key=47, versions=(0, 0)):
     """The results of a deletion."""
 
     error_code: int = field(Int16)
@@ -467,16 +419,14 @@ class OffsetDeleteResponse(Message):
     topics: list[OffsetDeleteResponseTopic] = field(Array(OffsetDeleteResponseTopic))
 
 
-@struct
-class TopicPartition:
+class TopicPartition(Struct):
     """Partitions of one topic."""
 
     topic: str = field(String)
     partitions: list[int] = field(Array(Int32))
 
 
-@record(versions=(0, 3))
-class ConsumerProtocolSubscription(RecordMessage):
+class ConsumerProtocolSubscription(RecordMessage, versions=(0, 3)):
     """Subscription of a consumer, as metadata in JoinGroup."""
 
     topics: list[str] = field(Array(String))
@@ -486,24 +436,21 @@ class ConsumerProtocolSubscription(RecordMessage):
     rack_id: str | None = field(String, since=3, nullable_since=3, default=None)
 
 
-@record(versions=(0, 3))
-class ConsumerProtocolAssignment(RecordMessage):
+class ConsumerProtocolAssignment(RecordMessage, versions=(0, 3)):
     """Assignment of a consumer, in SyncGroup."""
 
     assigned_partitions: list[TopicPartition] = field(Array(TopicPartition))
     user_data: bytes | None = field(Bytes, nullable_since=0, default=None)
 
 
-@record(versions=(0, 1))
-class StickyUserData(RecordMessage):
+class StickyUserData(RecordMessage, versions=(0, 1)):
     """Previous assignment of a "sticky" member, as user data. It has no version: readers try each format."""
 
     previous_assignment: list[TopicPartition] = field(Array(TopicPartition))
     generation_id: int = field(Int32, since=1, default=-1)
 
 
-@record(versions=(0, 0))
-class CooperativeStickyUserData(RecordMessage):
+class CooperativeStickyUserData(RecordMessage, versions=(0, 0)):
     """Generation of a "cooperative-sticky" member's owned partitions; without version."""
 
     generation_id: int = field(Int32, default=-1)

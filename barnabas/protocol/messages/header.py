@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message
+from barnabas.protocol.schema import Message, field
 from barnabas.protocol.wire import Int16, Int32, String
 
 
-@message(versions=(0, 2), flexible_since=2)
-class RequestHeader(Message):
+class RequestHeader(Message, versions=(0, 2), flexible_since=2):
     """Its client id keeps the classic length: every broker must be able to read it."""
 
     request_api_key: int = field(Int16)
@@ -16,8 +15,7 @@ class RequestHeader(Message):
     client_id: str | None = field(String, since=1, nullable_since=1, compact=False)  # classic length in every version
 
 
-@message(versions=(0, 1), flexible_since=1)
-class ResponseHeader(Message):
+class ResponseHeader(Message, versions=(0, 1), flexible_since=1):
     """Header of every response."""
 
     correlation_id: int = field(Int32)

@@ -4,27 +4,24 @@ Keys have the number of their type before them, values their version; Raft's con
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import RecordMessage, field, record, struct
+from barnabas.protocol.schema import RecordMessage, Struct, field
 from barnabas.protocol.wire import Array, Bytes, Int8, Int16, Int32, Int64, String, Uuid
 
 
-@record(versions=(0, 0), prefix=0)
-class TransactionLogKey(RecordMessage):
+class TransactionLogKey(RecordMessage, versions=(0, 0), prefix=0):
     """Key in `__transaction_state`."""
 
     transactional_id: str = field(String)
 
 
-@struct
-class PartitionsSchema:
+class PartitionsSchema(Struct):
     """Partitions of one topic that are in the transaction."""
 
     topic: str = field(String)
     partition_ids: list[int] = field(Array(Int32))
 
 
-@record(versions=(0, 1), flexible_since=1)
-class TransactionLogValue(RecordMessage):
+class TransactionLogValue(RecordMessage, versions=(0, 1), flexible_since=1):
     """State of a transactional id. Version 1 (KIP-890) has the ids and epochs before and after this one."""
 
     producer_id: int = field(Int64)
@@ -41,8 +38,7 @@ class TransactionLogValue(RecordMessage):
     client_transaction_version: int = field(Int16, since=1, tag=2)  # 0 and 1 as in KIP-98, 2 as in KIP-890
 
 
-@record(versions=(0, 0), prefix=1)
-class OffsetCommitKey(RecordMessage):
+class OffsetCommitKey(RecordMessage, versions=(0, 0), prefix=1):
     """Key of a committed offset in `__consumer_offsets`."""
 
     group: str = field(String)
@@ -50,8 +46,7 @@ class OffsetCommitKey(RecordMessage):
     partition: int = field(Int32)
 
 
-@record(versions=(0, 4), flexible_since=4)
-class OffsetCommitValue(RecordMessage):
+class OffsetCommitValue(RecordMessage, versions=(0, 4), flexible_since=4):
     """A committed offset."""
 
     offset: int = field(Int64)
@@ -62,15 +57,13 @@ class OffsetCommitValue(RecordMessage):
     topic_id: bytes = field(Uuid, since=4, tag=0)
 
 
-@record(versions=(0, 0), prefix=2)
-class GroupMetadataKey(RecordMessage):
+class GroupMetadataKey(RecordMessage, versions=(0, 0), prefix=2):
     """Key of a classic group in `__consumer_offsets`."""
 
     group: str = field(String)
 
 
-@struct
-class MemberMetadata:
+class MemberMetadata(Struct):
     """A stored member."""
 
     member_id: str = field(String)
@@ -83,8 +76,7 @@ class MemberMetadata:
     assignment: bytes = field(Bytes)
 
 
-@record(versions=(0, 4), flexible_since=4)
-class GroupMetadataValue(RecordMessage):
+class GroupMetadataValue(RecordMessage, versions=(0, 4), flexible_since=4):
     """A classic group after a rebalance."""
 
     protocol_type: str = field(String)
@@ -95,54 +87,47 @@ class GroupMetadataValue(RecordMessage):
     members: list[MemberMetadata] = field(Array(MemberMetadata))
 
 
-@record(versions=(0, 0), prefix=3)
-class ConsumerGroupMetadataKey(RecordMessage):
+class ConsumerGroupMetadataKey(RecordMessage, versions=(0, 0), prefix=3):
     """Key of a consumer group (KIP-848) in `__consumer_offsets`."""
 
     group_id: str = field(String)
 
 
-@record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupMetadataValue(RecordMessage):
+class ConsumerGroupMetadataValue(RecordMessage, versions=(0, 0), flexible_since=0):
     """Epoch of a consumer group, and a hash of the topics it subscribes to (KIP-1101)."""
 
     epoch: int = field(Int32)
     metadata_hash: int = field(Int64, default=0, tag=0)
 
 
-@record(versions=(0, 0), prefix=4)
-class ConsumerGroupPartitionMetadataKey(RecordMessage):
+class ConsumerGroupPartitionMetadataKey(RecordMessage, versions=(0, 0), prefix=4):
     """Key of the record that was used for the hash before Kafka 4.1; only its tombstone is still written."""
 
     group_id: str = field(String)
 
 
-@record(versions=(0, 0), prefix=5)
-class ConsumerGroupMemberMetadataKey(RecordMessage):
+class ConsumerGroupMemberMetadataKey(RecordMessage, versions=(0, 0), prefix=5):
     """Key of the metadata of a member."""
 
     group_id: str = field(String)
     member_id: str = field(String)
 
 
-@struct
-class ClassicProtocol:
+class ClassicProtocol(Struct):
     """A protocol that a member of the classic protocol supports."""
 
     name: str = field(String)
     metadata: bytes = field(Bytes)
 
 
-@struct
-class ClassicMemberMetadata:
+class ClassicMemberMetadata(Struct):
     """Settings and protocols of a consumer group's member that uses the classic protocol."""
 
     session_timeout_ms: int = field(Int32)
     supported_protocols: list[ClassicProtocol] = field(Array(ClassicProtocol))
 
 
-@record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupMemberMetadataValue(RecordMessage):
+class ConsumerGroupMemberMetadataValue(RecordMessage, versions=(0, 0), flexible_since=0):
     """The metadata of a member."""
 
     instance_id: str | None = field(String, nullable_since=0)
@@ -157,54 +142,47 @@ class ConsumerGroupMemberMetadataValue(RecordMessage):
     classic_member_metadata: ClassicMemberMetadata | None = field(ClassicMemberMetadata, nullable_since=0, tag=0)
 
 
-@record(versions=(0, 0), prefix=6)
-class ConsumerGroupTargetAssignmentMetadataKey(RecordMessage):
+class ConsumerGroupTargetAssignmentMetadataKey(RecordMessage, versions=(0, 0), prefix=6):
     """Key of the epoch of a group's target assignment."""
 
     group_id: str = field(String)
 
 
-@record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupTargetAssignmentMetadataValue(RecordMessage):
+class ConsumerGroupTargetAssignmentMetadataValue(RecordMessage, versions=(0, 0), flexible_since=0):
     """Group epoch and time of the target assignment (KIP-1263)."""
 
     assignment_epoch: int = field(Int32)
     assignment_timestamp: int = field(Int64, default=0, tag=0)
 
 
-@record(versions=(0, 0), prefix=7)
-class ConsumerGroupTargetAssignmentMemberKey(RecordMessage):
+class ConsumerGroupTargetAssignmentMemberKey(RecordMessage, versions=(0, 0), prefix=7):
     """Key of the target assignment of one member."""
 
     group_id: str = field(String)
     member_id: str = field(String)
 
 
-@struct
-class TargetTopicPartitions:
+class TargetTopicPartitions(Struct):
     """Partitions of one topic."""
 
     topic_id: bytes = field(Uuid)
     partitions: list[int] = field(Array(Int32))
 
 
-@record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupTargetAssignmentMemberValue(RecordMessage):
+class ConsumerGroupTargetAssignmentMemberValue(RecordMessage, versions=(0, 0), flexible_since=0):
     """Target assignment of one member."""
 
     topic_partitions: list[TargetTopicPartitions] = field(Array(TargetTopicPartitions))
 
 
-@record(versions=(0, 0), prefix=8)
-class ConsumerGroupCurrentMemberAssignmentKey(RecordMessage):
+class ConsumerGroupCurrentMemberAssignmentKey(RecordMessage, versions=(0, 0), prefix=8):
     """Key of the current assignment of one member."""
 
     group_id: str = field(String)
     member_id: str = field(String)
 
 
-@struct
-class CurrentTopicPartitions:
+class CurrentTopicPartitions(Struct):
     """Partitions of one topic, each with the epoch in which the member got it."""
 
     topic_id: bytes = field(Uuid)
@@ -212,8 +190,7 @@ class CurrentTopicPartitions:
     assignment_epochs: list[int] | None = field(Array(Int32), nullable_since=0, default=None, tag=0)
 
 
-@record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupCurrentMemberAssignmentValue(RecordMessage):
+class ConsumerGroupCurrentMemberAssignmentValue(RecordMessage, versions=(0, 0), flexible_since=0):
     """The current assignment of one member, and the partitions that it must revoke."""
 
     member_epoch: int = field(Int32)
@@ -223,16 +200,14 @@ class ConsumerGroupCurrentMemberAssignmentValue(RecordMessage):
     partitions_pending_revocation: list[CurrentTopicPartitions] = field(Array(CurrentTopicPartitions))
 
 
-@record(versions=(0, 0), prefix=16)
-class ConsumerGroupRegularExpressionKey(RecordMessage):
+class ConsumerGroupRegularExpressionKey(RecordMessage, versions=(0, 0), prefix=16):
     """Key of a subscribed regular expression."""
 
     group_id: str = field(String)
     regular_expression: str = field(String)
 
 
-@record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupRegularExpressionValue(RecordMessage):
+class ConsumerGroupRegularExpressionValue(RecordMessage, versions=(0, 0), flexible_since=0):
     """The topics that a regular expression matched."""
 
     topics: list[str] = field(Array(String))
@@ -240,23 +215,20 @@ class ConsumerGroupRegularExpressionValue(RecordMessage):
     timestamp: int = field(Int64)
 
 
-@record(versions=(0, 0))
-class EndTxnMarker(RecordMessage):
+class EndTxnMarker(RecordMessage, versions=(0, 0)):
     """Value of a control record that ends a transaction. The key tells commit or abort."""
 
     coordinator_epoch: int = field(Int32)
 
 
-@struct
-class Voter:
+class Voter(Struct):
     """A member of the quorum."""
 
     voter_id: int = field(Int32)
     voter_directory_id: bytes = field(Uuid, since=1)
 
 
-@record(versions=(0, 1), flexible_since=0)
-class LeaderChangeMessage(RecordMessage):
+class LeaderChangeMessage(RecordMessage, versions=(0, 1), flexible_since=0):
     """First record of a leader's epoch in a Raft log."""
 
     version: int = field(Int16)
@@ -265,23 +237,20 @@ class LeaderChangeMessage(RecordMessage):
     granting_voters: list[Voter] = field(Array(Voter))
 
 
-@record(versions=(0, 0), flexible_since=0)
-class SnapshotHeaderRecord(RecordMessage):
+class SnapshotHeaderRecord(RecordMessage, versions=(0, 0), flexible_since=0):
     """First record of a snapshot (KIP-630)."""
 
     version: int = field(Int16)
     last_contained_log_timestamp: int = field(Int64)
 
 
-@record(versions=(0, 0), flexible_since=0)
-class SnapshotFooterRecord(RecordMessage):
+class SnapshotFooterRecord(RecordMessage, versions=(0, 0), flexible_since=0):
     """Last record of a snapshot (KIP-630)."""
 
     version: int = field(Int16)
 
 
-@record(versions=(0, 0), flexible_since=0)
-class KRaftVersionRecord(RecordMessage):
+class KRaftVersionRecord(RecordMessage, versions=(0, 0), flexible_since=0):
     """The quorum's own feature level (KIP-853)."""
 
     version: int = field(Int16)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String, Uuid
 
 INT32_MIN = -(2**31)
 
 
-@message(api_key=18, versions=(0, 4), flexible_since=3)
-class ApiVersionsRequest(Message):
+class ApiVersionsRequest(Message, api_key=18, versions=(0, 4), flexible_since=3):
     """Requests the API versions of a broker: the first request of nearly every client."""
 
     client_software_name: str = field(String, since=3)
     client_software_version: str = field(String, since=3)
 
 
-@struct
-class ApiVersion:
+class ApiVersion(Struct):
     """Served versions of one RPC."""
 
     api_key: int = field(Int16)
@@ -25,8 +23,7 @@ class ApiVersion:
     max_version: int = field(Int16)
 
 
-@struct
-class SupportedFeatureKey:
+class SupportedFeatureKey(Struct):
     """Supported levels of one feature."""
 
     name: str = field(String)
@@ -34,8 +31,7 @@ class SupportedFeatureKey:
     max_version: int = field(Int16)
 
 
-@struct
-class FinalizedFeatureKey:
+class FinalizedFeatureKey(Struct):
     """Finalized level of one feature."""
 
     name: str = field(String)
@@ -43,8 +39,7 @@ class FinalizedFeatureKey:
     min_version_level: int = field(Int16)
 
 
-@message(api_key=18, versions=(0, 4), flexible_since=3)
-class ApiVersionsResponse(Message):
+class ApiVersionsResponse(Message, api_key=18, versions=(0, 4), flexible_since=3):
     """Version ranges by RPC, and the features of the cluster."""
 
     error_code: int = field(Int16)
@@ -58,16 +53,14 @@ class ApiVersionsResponse(Message):
     zk_migration_ready: bool = field(Bool, since=3, tag=3)
 
 
-@struct
-class MetadataRequestTopic:
+class MetadataRequestTopic(Struct):
     """A requested topic, by name or by id."""
 
     topic_id: bytes = field(Uuid, since=10)
     name: str | None = field(String, nullable_since=10)  # null if the topic is requested by id
 
 
-@message(api_key=3, versions=(0, 13), flexible_since=9)
-class MetadataRequest(Message):
+class MetadataRequest(Message, api_key=3, versions=(0, 13), flexible_since=9):
     """Requests brokers and topics; null topics means all, as an empty list does in version 0."""
 
     topics: list[MetadataRequestTopic] | None = field(Array(MetadataRequestTopic), nullable_since=1)
@@ -76,8 +69,7 @@ class MetadataRequest(Message):
     include_topic_authorized_operations: bool = field(Bool, since=8)
 
 
-@struct
-class MetadataResponseBroker:
+class MetadataResponseBroker(Struct):
     """A live broker and its address."""
 
     node_id: int = field(Int32)
@@ -86,8 +78,7 @@ class MetadataResponseBroker:
     rack: str | None = field(String, since=1, nullable_since=1, default=None)
 
 
-@struct
-class MetadataResponsePartition:
+class MetadataResponsePartition(Struct):
     """Leader and replicas of one partition."""
 
     error_code: int = field(Int16)
@@ -99,8 +90,7 @@ class MetadataResponsePartition:
     offline_replicas: list[int] = field(Array(Int32), since=5)
 
 
-@struct
-class MetadataResponseTopic:
+class MetadataResponseTopic(Struct):
     """A topic with its partitions, or an error."""
 
     error_code: int = field(Int16)
@@ -112,8 +102,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = field(Int32, since=8, default=INT32_MIN)
 
 
-@message(api_key=3, versions=(0, 13), flexible_since=9)
-class MetadataResponse(Message):
+class MetadataResponse(Message, api_key=3, versions=(0, 13), flexible_since=9):
     """Brokers, controller and the leaders of partitions."""
 
     throttle_time_ms: int = field(Int32, since=3)
@@ -126,8 +115,7 @@ class MetadataResponse(Message):
     error_code: int = field(Int16, since=13)
 
 
-@message(api_key=60, versions=(0, 2), flexible_since=0)
-class DescribeClusterRequest(Message):
+class DescribeClusterRequest(Message, api_key=60, versions=(0, 2), flexible_since=0):
     """Requests the brokers or the controllers, without topics (KIP-700)."""
 
     include_cluster_authorized_operations: bool = field(Bool)
@@ -135,8 +123,7 @@ class DescribeClusterRequest(Message):
     include_fenced_brokers: bool = field(Bool, since=2)
 
 
-@struct
-class DescribeClusterBroker:
+class DescribeClusterBroker(Struct):
     """One node and its address."""
 
     broker_id: int = field(Int32)
@@ -146,8 +133,7 @@ class DescribeClusterBroker:
     is_fenced: bool = field(Bool, since=2)
 
 
-@message(api_key=60, versions=(0, 2), flexible_since=0)
-class DescribeClusterResponse(Message):
+class DescribeClusterResponse(Message, api_key=60, versions=(0, 2), flexible_since=0):
     """Cluster id, controller and nodes."""
 
     throttle_time_ms: int = field(Int32)
@@ -160,23 +146,20 @@ class DescribeClusterResponse(Message):
     cluster_authorized_operations: int = field(Int32, default=INT32_MIN)  # bit field; lowest int32 if not requested
 
 
-@struct
-class TopicRequest:
+class TopicRequest(Struct):
     """A requested topic."""
 
     name: str = field(String)
 
 
-@struct
-class Cursor:
+class Cursor(Struct):
     """First topic and partition of a page."""
 
     topic_name: str = field(String)
     partition_index: int = field(Int32)
 
 
-@message(api_key=75, versions=(0, 0), flexible_since=0)
-class DescribeTopicPartitionsRequest(Message):
+class DescribeTopicPartitionsRequest(Message, api_key=75, versions=(0, 0), flexible_since=0):
     """Requests topics page by page (KIP-966)."""
 
     topics: list[TopicRequest] = field(Array(TopicRequest))
@@ -184,8 +167,7 @@ class DescribeTopicPartitionsRequest(Message):
     cursor: Cursor | None = field(Cursor, nullable_since=0, default=None)
 
 
-@struct
-class DescribeTopicPartitionsResponsePartition:
+class DescribeTopicPartitionsResponsePartition(Struct):
     """Leader and replicas of one partition, with the eligible leader replicas."""
 
     error_code: int = field(Int16)
@@ -199,8 +181,7 @@ class DescribeTopicPartitionsResponsePartition:
     offline_replicas: list[int] = field(Array(Int32))
 
 
-@struct
-class DescribeTopicPartitionsResponseTopic:
+class DescribeTopicPartitionsResponseTopic(Struct):
     """A topic with its partitions on the page."""
 
     error_code: int = field(Int16)
@@ -211,8 +192,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_authorized_operations: int = field(Int32, default=INT32_MIN)
 
 
-@message(api_key=75, versions=(0, 0), flexible_since=0)
-class DescribeTopicPartitionsResponse(Message):
+class DescribeTopicPartitionsResponse(Message, api_key=75, versions=(0, 0), flexible_since=0):
     """One page of topics; `next_cursor` is null on the last."""
 
     throttle_time_ms: int = field(Int32)

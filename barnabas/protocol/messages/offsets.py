@@ -5,12 +5,11 @@ ListOffsets takes a timestamp, or -1 latest, -2 earliest, -3 max timestamp (KIP-
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Int8, Int16, Int32, Int64, String
 
 
-@struct
-class ListOffsetsPartition:
+class ListOffsetsPartition(Struct):
     """A timestamp to look up in one partition."""
 
     partition_index: int = field(Int32)
@@ -18,16 +17,14 @@ class ListOffsetsPartition:
     timestamp: int = field(Int64)
 
 
-@struct
-class ListOffsetsTopic:
+class ListOffsetsTopic(Struct):
     """The requested partitions of one topic."""
 
     name: str = field(String)
     partitions: list[ListOffsetsPartition] = field(Array(ListOffsetsPartition))
 
 
-@message(api_key=2, versions=(1, 11), flexible_since=6)
-class ListOffsetsRequest(Message):
+class ListOffsetsRequest(Message, api_key=2, versions=(1, 11), flexible_since=6):
     """Requests offsets by timestamp."""
 
     replica_id: int = field(Int32)  # −1 from a consumer
@@ -36,8 +33,7 @@ class ListOffsetsRequest(Message):
     timeout_ms: int = field(Int32, since=10)
 
 
-@struct
-class ListOffsetsPartitionResponse:
+class ListOffsetsPartitionResponse(Struct):
     """The first record at or after the timestamp; −1 without one."""
 
     partition_index: int = field(Int32)
@@ -47,24 +43,21 @@ class ListOffsetsPartitionResponse:
     leader_epoch: int = field(Int32, since=4, default=-1)
 
 
-@struct
-class ListOffsetsTopicResponse:
+class ListOffsetsTopicResponse(Struct):
     """The offsets found in one topic."""
 
     name: str = field(String)
     partitions: list[ListOffsetsPartitionResponse] = field(Array(ListOffsetsPartitionResponse))
 
 
-@message(api_key=2, versions=(1, 11), flexible_since=6)
-class ListOffsetsResponse(Message):
+class ListOffsetsResponse(Message, api_key=2, versions=(1, 11), flexible_since=6):
     """Offsets found."""
 
     throttle_time_ms: int = field(Int32, since=2)
     topics: list[ListOffsetsTopicResponse] = field(Array(ListOffsetsTopicResponse))
 
 
-@struct
-class OffsetForLeaderPartition:
+class OffsetForLeaderPartition(Struct):
     """An epoch to look up in one partition."""
 
     partition: int = field(Int32)
@@ -72,24 +65,21 @@ class OffsetForLeaderPartition:
     leader_epoch: int = field(Int32)
 
 
-@struct
-class OffsetForLeaderTopic:
+class OffsetForLeaderTopic(Struct):
     """The requested partitions of one topic."""
 
     topic: str = field(String)
     partitions: list[OffsetForLeaderPartition] = field(Array(OffsetForLeaderPartition))
 
 
-@message(api_key=23, versions=(2, 4), flexible_since=4)
-class OffsetForLeaderEpochRequest(Message):
+class OffsetForLeaderEpochRequest(Message, api_key=23, versions=(2, 4), flexible_since=4):
     """Requests the end offsets of leader epochs, to detect a diverged log."""
 
     replica_id: int = field(Int32, since=3, default=-2)  # −1 from a consumer, −2 from a debugging one
     topics: list[OffsetForLeaderTopic] = field(Array(OffsetForLeaderTopic))
 
 
-@struct
-class EpochEndOffset:
+class EpochEndOffset(Struct):
     """The largest epoch up to which leader and follower agree, and its end offset (KIP-595)."""
 
     error_code: int = field(Int16)
@@ -98,16 +88,14 @@ class EpochEndOffset:
     end_offset: int = field(Int64, default=-1)
 
 
-@struct
-class OffsetForLeaderTopicResult:
+class OffsetForLeaderTopicResult(Struct):
     """The epoch end offsets of one topic."""
 
     topic: str = field(String)
     partitions: list[EpochEndOffset] = field(Array(EpochEndOffset))
 
 
-@message(api_key=23, versions=(2, 4), flexible_since=4)
-class OffsetForLeaderEpochResponse(Message):
+class OffsetForLeaderEpochResponse(Message, api_key=23, versions=(2, 4), flexible_since=4):
     """The epoch end offsets."""
 
     throttle_time_ms: int = field(Int32)

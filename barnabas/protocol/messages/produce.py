@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from barnabas.ports import Buffer
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Int16, Int32, Int64, Records, String, Uuid
 
 
-@struct
-class PartitionProduceData:
+class PartitionProduceData(Struct):
     """The batches of one partition. Since magic 2 exactly one is allowed."""
 
     index: int = field(Int32)
     records: Buffer | None = field(Records, nullable_since=0)
 
 
-@struct
-class TopicProduceData:
+class TopicProduceData(Struct):
     """The batches for one topic: by name, from version 13 by id."""
 
     name: str = field(String, until=12)
@@ -24,8 +22,7 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData] = field(Array(PartitionProduceData))
 
 
-@message(api_key=0, versions=(3, 13), flexible_since=9)
-class ProduceRequest(Message):
+class ProduceRequest(Message, api_key=0, versions=(3, 13), flexible_since=9):
     """Batches to append, by topic and partition."""
 
     transactional_id: str | None = field(String, nullable_since=0, default=None)
@@ -34,24 +31,21 @@ class ProduceRequest(Message):
     topic_data: list[TopicProduceData] = field(Array(TopicProduceData))
 
 
-@struct
-class BatchIndexAndErrorMessage:
+class BatchIndexAndErrorMessage(Struct):
     """A record that caused the rejection of its batch (KIP-467)."""
 
     batch_index: int = field(Int32)
     batch_index_error_message: str | None = field(String, nullable_since=0, default=None)
 
 
-@struct
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(Struct):
     """The present leader of the partition (KIP-951); −1 if unknown."""
 
     leader_id: int = field(Int32, default=-1)
     leader_epoch: int = field(Int32, default=-1)
 
 
-@struct
-class PartitionProduceResponse:
+class PartitionProduceResponse(Struct):
     """The result for one partition."""
 
     index: int = field(Int32)
@@ -64,8 +58,7 @@ class PartitionProduceResponse:
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, since=10, tag=0)
 
 
-@struct
-class TopicProduceResponse:
+class TopicProduceResponse(Struct):
     """The results for one topic."""
 
     name: str = field(String, until=12)
@@ -73,8 +66,7 @@ class TopicProduceResponse:
     partition_responses: list[PartitionProduceResponse] = field(Array(PartitionProduceResponse))
 
 
-@struct
-class NodeEndpoint:
+class NodeEndpoint(Struct):
     """Address of a leader named in the response (KIP-951)."""
 
     node_id: int = field(Int32)
@@ -83,8 +75,7 @@ class NodeEndpoint:
     rack: str | None = field(String, nullable_since=0, default=None)
 
 
-@message(api_key=0, versions=(3, 13), flexible_since=9)
-class ProduceResponse(Message):
+class ProduceResponse(Message, api_key=0, versions=(3, 13), flexible_since=9):
     """The results for all batches."""
 
     responses: list[TopicProduceResponse] = field(Array(TopicProduceResponse))

@@ -5,14 +5,13 @@ KIP-996).
 from __future__ import annotations
 
 from barnabas.ports import Buffer
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int16, Int32, Int64, Records, String, UInt16, Uuid
 
 INT32_MAX = 2**31 - 1
 
 
-@struct
-class NodeEndpoint:
+class NodeEndpoint(Struct):
     """Controller address of a leader named in the response."""
 
     node_id: int = field(Int32)
@@ -20,8 +19,7 @@ class NodeEndpoint:
     port: int = field(UInt16)
 
 
-@struct
-class LeaderEndpoint:
+class LeaderEndpoint(Struct):
     """Address of the leader that sends the request, by listener."""
 
     name: str = field(String)
@@ -32,8 +30,7 @@ class LeaderEndpoint:
 # -- Vote --------------------------------------------------------------------------------------------------------------
 
 
-@struct
-class VoteRequestPartition:
+class VoteRequestPartition(Struct):
     """The candidate, its epoch, and the end of its log."""
 
     partition_index: int = field(Int32)
@@ -46,16 +43,14 @@ class VoteRequestPartition:
     pre_vote: bool = field(Bool, since=2)  # would you? Nothing is persisted (KIP-996)
 
 
-@struct
-class VoteRequestTopic:
+class VoteRequestTopic(Struct):
     """The one topic."""
 
     topic_name: str = field(String)
     partitions: list[VoteRequestPartition] = field(Array(VoteRequestPartition))
 
 
-@message(api_key=52, versions=(0, 2), flexible_since=0)
-class VoteRequest(Message):
+class VoteRequest(Message, api_key=52, versions=(0, 2), flexible_since=0):
     """A candidate requests a voter's vote or pre-vote."""
 
     cluster_id: str | None = field(String, nullable_since=0, default=None)
@@ -63,8 +58,7 @@ class VoteRequest(Message):
     topics: list[VoteRequestTopic] = field(Array(VoteRequestTopic))
 
 
-@struct
-class VoteResponsePartition:
+class VoteResponsePartition(Struct):
     """The vote, with the leader that the voter knows."""
 
     partition_index: int = field(Int32)
@@ -74,16 +68,14 @@ class VoteResponsePartition:
     vote_granted: bool = field(Bool)
 
 
-@struct
-class VoteResponseTopic:
+class VoteResponseTopic(Struct):
     """The one topic."""
 
     topic_name: str = field(String)
     partitions: list[VoteResponsePartition] = field(Array(VoteResponsePartition))
 
 
-@message(api_key=52, versions=(0, 2), flexible_since=0)
-class VoteResponse(Message):
+class VoteResponse(Message, api_key=52, versions=(0, 2), flexible_since=0):
     """A voter's vote."""
 
     error_code: int = field(Int16)
@@ -94,8 +86,7 @@ class VoteResponse(Message):
 # -- BeginQuorumEpoch and EndQuorumEpoch -------------------------------------------------------------------------------
 
 
-@struct
-class BeginQuorumEpochRequestPartition:
+class BeginQuorumEpochRequestPartition(Struct):
     """The new leader and its epoch."""
 
     partition_index: int = field(Int32)
@@ -104,16 +95,14 @@ class BeginQuorumEpochRequestPartition:
     leader_epoch: int = field(Int32)
 
 
-@struct
-class BeginQuorumEpochRequestTopic:
+class BeginQuorumEpochRequestTopic(Struct):
     """The one topic."""
 
     topic_name: str = field(String)
     partitions: list[BeginQuorumEpochRequestPartition] = field(Array(BeginQuorumEpochRequestPartition))
 
 
-@message(api_key=53, versions=(0, 1), flexible_since=1)
-class BeginQuorumEpochRequest(Message):
+class BeginQuorumEpochRequest(Message, api_key=53, versions=(0, 1), flexible_since=1):
     """A new leader announces itself to a voter."""
 
     cluster_id: str | None = field(String, nullable_since=0, default=None)
@@ -122,8 +111,7 @@ class BeginQuorumEpochRequest(Message):
     leader_endpoints: list[LeaderEndpoint] = field(Array(LeaderEndpoint), since=1)
 
 
-@struct
-class QuorumEpochPartition:
+class QuorumEpochPartition(Struct):
     """Leader and epoch known to the voter, for BeginQuorumEpoch and EndQuorumEpoch."""
 
     partition_index: int = field(Int32)
@@ -132,16 +120,14 @@ class QuorumEpochPartition:
     leader_epoch: int = field(Int32)
 
 
-@struct
-class QuorumEpochTopic:
+class QuorumEpochTopic(Struct):
     """The one topic."""
 
     topic_name: str = field(String)
     partitions: list[QuorumEpochPartition] = field(Array(QuorumEpochPartition))
 
 
-@message(api_key=53, versions=(0, 1), flexible_since=1)
-class BeginQuorumEpochResponse(Message):
+class BeginQuorumEpochResponse(Message, api_key=53, versions=(0, 1), flexible_since=1):
     """Response of a voter to a new leader."""
 
     error_code: int = field(Int16)
@@ -149,16 +135,14 @@ class BeginQuorumEpochResponse(Message):
     node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), since=1, tag=0)
 
 
-@struct
-class PreferredCandidate:
+class PreferredCandidate(Struct):
     """A voter that should become a candidate."""
 
     candidate_id: int = field(Int32)
     candidate_directory_id: bytes = field(Uuid)
 
 
-@struct
-class EndQuorumEpochRequestPartition:
+class EndQuorumEpochRequestPartition(Struct):
     """The resigning leader and its preferred successors: the voters with the longest logs first."""
 
     partition_index: int = field(Int32)
@@ -168,16 +152,14 @@ class EndQuorumEpochRequestPartition:
     preferred_candidates: list[PreferredCandidate] = field(Array(PreferredCandidate), since=1)
 
 
-@struct
-class EndQuorumEpochRequestTopic:
+class EndQuorumEpochRequestTopic(Struct):
     """The one topic."""
 
     topic_name: str = field(String)
     partitions: list[EndQuorumEpochRequestPartition] = field(Array(EndQuorumEpochRequestPartition))
 
 
-@message(api_key=54, versions=(0, 1), flexible_since=1)
-class EndQuorumEpochRequest(Message):
+class EndQuorumEpochRequest(Message, api_key=54, versions=(0, 1), flexible_since=1):
     """A stopping leader resigns."""
 
     cluster_id: str | None = field(String, nullable_since=0, default=None)
@@ -185,8 +167,7 @@ class EndQuorumEpochRequest(Message):
     leader_endpoints: list[LeaderEndpoint] = field(Array(LeaderEndpoint), since=1)
 
 
-@message(api_key=54, versions=(0, 1), flexible_since=1)
-class EndQuorumEpochResponse(Message):
+class EndQuorumEpochResponse(Message, api_key=54, versions=(0, 1), flexible_since=1):
     """Response of a voter to a resignation."""
 
     error_code: int = field(Int16)
@@ -197,30 +178,26 @@ class EndQuorumEpochResponse(Message):
 # -- DescribeQuorum ----------------------------------------------------------------------------------------------------
 
 
-@struct
-class DescribeQuorumRequestPartition:
+class DescribeQuorumRequestPartition(Struct):
     """The requested partition: 0."""
 
     partition_index: int = field(Int32)
 
 
-@struct
-class DescribeQuorumRequestTopic:
+class DescribeQuorumRequestTopic(Struct):
     """The one topic."""
 
     topic_name: str = field(String)
     partitions: list[DescribeQuorumRequestPartition] = field(Array(DescribeQuorumRequestPartition))
 
 
-@message(api_key=55, versions=(0, 2), flexible_since=0)
-class DescribeQuorumRequest(Message):
+class DescribeQuorumRequest(Message, api_key=55, versions=(0, 2), flexible_since=0):
     """Requests the state of the quorum from the leader."""
 
     topics: list[DescribeQuorumRequestTopic] = field(Array(DescribeQuorumRequestTopic))
 
 
-@struct
-class QuorumReplica:
+class QuorumReplica(Struct):
     """A voter or an observer as the leader sees it; times are those of the leader's wall clock."""
 
     replica_id: int = field(Int32)
@@ -230,8 +207,7 @@ class QuorumReplica:
     last_caught_up_timestamp: int = field(Int64, since=1, default=-1)  # −1 if unknown; now for the leader
 
 
-@struct
-class DescribeQuorumResponsePartition:
+class DescribeQuorumResponsePartition(Struct):
     """Leader, high watermark and replicas."""
 
     partition_index: int = field(Int32)
@@ -244,16 +220,14 @@ class DescribeQuorumResponsePartition:
     observers: list[QuorumReplica] = field(Array(QuorumReplica))
 
 
-@struct
-class DescribeQuorumResponseTopic:
+class DescribeQuorumResponseTopic(Struct):
     """The one topic."""
 
     topic_name: str = field(String)
     partitions: list[DescribeQuorumResponsePartition] = field(Array(DescribeQuorumResponsePartition))
 
 
-@struct
-class QuorumListener:
+class QuorumListener(Struct):
     """Address of a controller."""
 
     name: str = field(String)
@@ -261,16 +235,14 @@ class QuorumListener:
     port: int = field(UInt16)
 
 
-@struct
-class QuorumNode:
+class QuorumNode(Struct):
     """A voter with its addresses."""
 
     node_id: int = field(Int32)
     listeners: list[QuorumListener] = field(Array(QuorumListener))
 
 
-@message(api_key=55, versions=(0, 2), flexible_since=0)
-class DescribeQuorumResponse(Message):
+class DescribeQuorumResponse(Message, api_key=55, versions=(0, 2), flexible_since=0):
     """The state of the quorum."""
 
     error_code: int = field(Int16)
@@ -282,16 +254,14 @@ class DescribeQuorumResponse(Message):
 # -- FetchSnapshot -----------------------------------------------------------------------------------------------------
 
 
-@struct
-class FetchSnapshotId:
+class FetchSnapshotId(Struct):
     """A snapshot: its end offset (exclusive), and the epoch of the last record."""
 
     end_offset: int = field(Int64)
     epoch: int = field(Int32)
 
 
-@struct
-class FetchSnapshotRequestPartition:
+class FetchSnapshotRequestPartition(Struct):
     """The requested snapshot, and the position in it."""
 
     partition: int = field(Int32)
@@ -301,16 +271,14 @@ class FetchSnapshotRequestPartition:
     replica_directory_id: bytes = field(Uuid, since=1, tag=0)
 
 
-@struct
-class FetchSnapshotRequestTopic:
+class FetchSnapshotRequestTopic(Struct):
     """The one topic."""
 
     name: str = field(String)
     partitions: list[FetchSnapshotRequestPartition] = field(Array(FetchSnapshotRequestPartition))
 
 
-@message(api_key=59, versions=(0, 1), flexible_since=0)
-class FetchSnapshotRequest(Message):
+class FetchSnapshotRequest(Message, api_key=59, versions=(0, 1), flexible_since=0):
     """Requests bytes of a snapshot from the leader."""
 
     cluster_id: str | None = field(String, nullable_since=0, default=None, tag=0)
@@ -319,16 +287,14 @@ class FetchSnapshotRequest(Message):
     topics: list[FetchSnapshotRequestTopic] = field(Array(FetchSnapshotRequestTopic))
 
 
-@struct
-class FetchSnapshotLeader:
+class FetchSnapshotLeader(Struct):
     """The present leader."""
 
     leader_id: int = field(Int32)  # −1 if unknown
     leader_epoch: int = field(Int32)
 
 
-@struct
-class FetchSnapshotResponsePartition:
+class FetchSnapshotResponsePartition(Struct):
     """Bytes of the snapshot."""
 
     index: int = field(Int32)
@@ -340,16 +306,14 @@ class FetchSnapshotResponsePartition:
     unaligned_records: Buffer | None = field(Records)  # begins and ends anywhere, also within a batch
 
 
-@struct
-class FetchSnapshotResponseTopic:
+class FetchSnapshotResponseTopic(Struct):
     """The one topic."""
 
     name: str = field(String)
     partitions: list[FetchSnapshotResponsePartition] = field(Array(FetchSnapshotResponsePartition))
 
 
-@message(api_key=59, versions=(0, 1), flexible_since=0)
-class FetchSnapshotResponse(Message):
+class FetchSnapshotResponse(Message, api_key=59, versions=(0, 1), flexible_since=0):
     """Bytes of a snapshot."""
 
     throttle_time_ms: int = field(Int32)

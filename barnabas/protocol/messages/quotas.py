@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Float64, Int8, Int16, Int32, String
 
 
-@struct
-class QuotaComponent:
+class QuotaComponent(Struct):
     """A filter on entities with one type."""
 
     entity_type: str = field(String)
@@ -15,40 +14,35 @@ class QuotaComponent:
     match: str | None = field(String, nullable_since=0)
 
 
-@message(api_key=48, versions=(0, 1), flexible_since=1)
-class DescribeClientQuotasRequest(Message):
+class DescribeClientQuotasRequest(Message, api_key=48, versions=(0, 1), flexible_since=1):
     """Requests the quotas of entities that match all components."""
 
     components: list[QuotaComponent] = field(Array(QuotaComponent))
     strict: bool = field(Bool)  # without entities that have a type that no component names
 
 
-@struct
-class DescribedQuotaEntity:
+class DescribedQuotaEntity(Struct):
     """One part of an entity: its type ("user", "client-id", "ip") and its name, None for the default."""
 
     entity_type: str = field(String)
     entity_name: str | None = field(String, nullable_since=0)
 
 
-@struct
-class QuotaValue:
+class QuotaValue(Struct):
     """One quota of an entity."""
 
     key: str = field(String)
     value: float = field(Float64)
 
 
-@struct
-class DescribedQuota:
+class DescribedQuota(Struct):
     """An entity with its quotas."""
 
     entity: list[DescribedQuotaEntity] = field(Array(DescribedQuotaEntity))
     values: list[QuotaValue] = field(Array(QuotaValue))
 
 
-@message(api_key=48, versions=(0, 1), flexible_since=1)
-class DescribeClientQuotasResponse(Message):
+class DescribeClientQuotasResponse(Message, api_key=48, versions=(0, 1), flexible_since=1):
     """The matching entities; None with an error."""
 
     throttle_time_ms: int = field(Int32)
@@ -57,16 +51,14 @@ class DescribeClientQuotasResponse(Message):
     entries: list[DescribedQuota] | None = field(Array(DescribedQuota), nullable_since=0)
 
 
-@struct
-class AlteredQuotaEntity:
+class AlteredQuotaEntity(Struct):
     """One part of an entity: its type ("user", "client-id", "ip") and its name, None for the default."""
 
     entity_type: str = field(String)
     entity_name: str | None = field(String, nullable_since=0)
 
 
-@struct
-class QuotaOperation:
+class QuotaOperation(Struct):
     """Sets one quota, or removes it."""
 
     key: str = field(String)
@@ -74,24 +66,21 @@ class QuotaOperation:
     remove: bool = field(Bool)
 
 
-@struct
-class QuotaAlteration:
+class QuotaAlteration(Struct):
     """The changes of one entity."""
 
     entity: list[AlteredQuotaEntity] = field(Array(AlteredQuotaEntity))
     ops: list[QuotaOperation] = field(Array(QuotaOperation))
 
 
-@message(api_key=49, versions=(0, 1), flexible_since=1)
-class AlterClientQuotasRequest(Message):
+class AlterClientQuotasRequest(Message, api_key=49, versions=(0, 1), flexible_since=1):
     """Changes quotas; each entity separately, all of its changes or none."""
 
     entries: list[QuotaAlteration] = field(Array(QuotaAlteration))
     validate_only: bool = field(Bool)
 
 
-@struct
-class AlteredQuota:
+class AlteredQuota(Struct):
     """The result for one entity."""
 
     error_code: int = field(Int16)
@@ -99,8 +88,7 @@ class AlteredQuota:
     entity: list[AlteredQuotaEntity] = field(Array(AlteredQuotaEntity))
 
 
-@message(api_key=49, versions=(0, 1), flexible_since=1)
-class AlterClientQuotasResponse(Message):
+class AlterClientQuotasResponse(Message, api_key=49, versions=(0, 1), flexible_since=1):
     """A result for each entity."""
 
     throttle_time_ms: int = field(Int32)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int16, Int32, String
 
 
-@struct
-class ReassignablePartition:
+class ReassignablePartition(Struct):
     """Target replicas of one partition."""
 
     partition_index: int = field(Int32)
@@ -15,16 +14,14 @@ class ReassignablePartition:
     replicas: list[int] | None = field(Array(Int32), nullable_since=0, default=None)
 
 
-@struct
-class ReassignableTopic:
+class ReassignableTopic(Struct):
     """Partitions of one topic."""
 
     name: str = field(String)
     partitions: list[ReassignablePartition] = field(Array(ReassignablePartition))
 
 
-@message(api_key=45, versions=(0, 1), flexible_since=0)
-class AlterPartitionReassignmentsRequest(Message):
+class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=(0, 1), flexible_since=0):
     """Starts or cancels reassignments."""
 
     timeout_ms: int = field(Int32, default=60000)
@@ -32,8 +29,7 @@ class AlterPartitionReassignmentsRequest(Message):
     topics: list[ReassignableTopic] = field(Array(ReassignableTopic))
 
 
-@struct
-class ReassignablePartitionResponse:
+class ReassignablePartitionResponse(Struct):
     """The result for one partition."""
 
     partition_index: int = field(Int32)
@@ -41,16 +37,14 @@ class ReassignablePartitionResponse:
     error_message: str | None = field(String, nullable_since=0)
 
 
-@struct
-class ReassignableTopicResponse:
+class ReassignableTopicResponse(Struct):
     """The results of one topic."""
 
     name: str = field(String)
     partitions: list[ReassignablePartitionResponse] = field(Array(ReassignablePartitionResponse))
 
 
-@message(api_key=45, versions=(0, 1), flexible_since=0)
-class AlterPartitionReassignmentsResponse(Message):
+class AlterPartitionReassignmentsResponse(Message, api_key=45, versions=(0, 1), flexible_since=0):
     """The results of starts and cancellations. Reassignments continue after the response."""
 
     throttle_time_ms: int = field(Int32)
@@ -60,16 +54,14 @@ class AlterPartitionReassignmentsResponse(Message):
     responses: list[ReassignableTopicResponse] = field(Array(ReassignableTopicResponse))
 
 
-@struct
-class ListPartitionReassignmentsTopics:
+class ListPartitionReassignmentsTopics(Struct):
     """Partitions of one topic."""
 
     name: str = field(String)
     partition_indexes: list[int] = field(Array(Int32))
 
 
-@message(api_key=46, versions=(0, 0), flexible_since=0)
-class ListPartitionReassignmentsRequest(Message):
+class ListPartitionReassignmentsRequest(Message, api_key=46, versions=(0, 0), flexible_since=0):
     """Requests the reassignments in progress."""
 
     timeout_ms: int = field(Int32, default=60000)
@@ -79,8 +71,7 @@ class ListPartitionReassignmentsRequest(Message):
     )
 
 
-@struct
-class OngoingPartitionReassignment:
+class OngoingPartitionReassignment(Struct):
     """A reassignment in progress."""
 
     partition_index: int = field(Int32)
@@ -89,16 +80,14 @@ class OngoingPartitionReassignment:
     removing_replicas: list[int] = field(Array(Int32))
 
 
-@struct
-class OngoingTopicReassignment:
+class OngoingTopicReassignment(Struct):
     """Reassignments in progress of one topic."""
 
     name: str = field(String)
     partitions: list[OngoingPartitionReassignment] = field(Array(OngoingPartitionReassignment))
 
 
-@message(api_key=46, versions=(0, 0), flexible_since=0)
-class ListPartitionReassignmentsResponse(Message):
+class ListPartitionReassignmentsResponse(Message, api_key=46, versions=(0, 0), flexible_since=0):
     """Only reassignments in progress."""
 
     throttle_time_ms: int = field(Int32)

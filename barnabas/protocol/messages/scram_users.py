@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bytes, Int8, Int16, Int32, String
 
 
-@struct
-class ScramUserName:
+class ScramUserName(Struct):
     """A user to describe."""
 
     name: str = field(String)
 
 
-@message(api_key=50, versions=(0, 0), flexible_since=0)
-class DescribeUserScramCredentialsRequest(Message):
+class DescribeUserScramCredentialsRequest(Message, api_key=50, versions=(0, 0), flexible_since=0):
     """Requests credentials of the named users, of all if the list is None or empty."""
 
     users: list[ScramUserName] | None = field(Array(ScramUserName), nullable_since=0)
 
 
-@struct
-class UserCredentialInfo:
+class UserCredentialInfo(Struct):
     """One credential of a user, without its keys."""
 
     mechanism: int = field(Int8)  # 1: SCRAM-SHA-256, 2: SCRAM-SHA-512
     iterations: int = field(Int32)
 
 
-@struct
-class DescribedScramUser:
+class DescribedScramUser(Struct):
     """The credentials of one user."""
 
     user: str = field(String)
@@ -38,8 +34,7 @@ class DescribedScramUser:
     credential_infos: list[UserCredentialInfo] = field(Array(UserCredentialInfo))
 
 
-@message(api_key=50, versions=(0, 0), flexible_since=0)
-class DescribeUserScramCredentialsResponse(Message):
+class DescribeUserScramCredentialsResponse(Message, api_key=50, versions=(0, 0), flexible_since=0):
     """The credentials of each user."""
 
     throttle_time_ms: int = field(Int32)
@@ -48,16 +43,14 @@ class DescribeUserScramCredentialsResponse(Message):
     results: list[DescribedScramUser] = field(Array(DescribedScramUser))
 
 
-@struct
-class ScramCredentialDeletion:
+class ScramCredentialDeletion(Struct):
     """A credential to delete."""
 
     name: str = field(String)
     mechanism: int = field(Int8)
 
 
-@struct
-class ScramCredentialUpsertion:
+class ScramCredentialUpsertion(Struct):
     """A credential to create or to replace. Its representation shows neither salt nor salted password."""
 
     name: str = field(String)
@@ -70,16 +63,14 @@ class ScramCredentialUpsertion:
         return f"ScramCredentialUpsertion(name={self.name!r}, mechanism={self.mechanism}, iterations={self.iterations})"
 
 
-@message(api_key=51, versions=(0, 0), flexible_since=0)
-class AlterUserScramCredentialsRequest(Message):
+class AlterUserScramCredentialsRequest(Message, api_key=51, versions=(0, 0), flexible_since=0):
     """Changes credentials; each user separately."""
 
     deletions: list[ScramCredentialDeletion] = field(Array(ScramCredentialDeletion))
     upsertions: list[ScramCredentialUpsertion] = field(Array(ScramCredentialUpsertion))
 
 
-@struct
-class AlteredScramUser:
+class AlteredScramUser(Struct):
     """The result for one user."""
 
     user: str = field(String)
@@ -87,8 +78,7 @@ class AlteredScramUser:
     error_message: str | None = field(String, nullable_since=0)
 
 
-@message(api_key=51, versions=(0, 0), flexible_since=0)
-class AlterUserScramCredentialsResponse(Message):
+class AlterUserScramCredentialsResponse(Message, api_key=51, versions=(0, 0), flexible_since=0):
     """A result for each user of the request."""
 
     throttle_time_ms: int = field(Int32)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message
+from barnabas.protocol.schema import Message, field
 from barnabas.protocol.wire import Array, Bool, Bytes, Int8, Int16, Int32, String, Uuid
 
 
-@message(api_key=71, versions=(0, 0), flexible_since=0)
-class GetTelemetrySubscriptionsRequest(Message):
+class GetTelemetrySubscriptionsRequest(Message, api_key=71, versions=(0, 0), flexible_since=0):
     """Requests the metrics subscription of a client."""
 
     client_instance_id: bytes = field(Uuid)  # zero in the first request
 
 
-@message(api_key=71, versions=(0, 0), flexible_since=0)
-class GetTelemetrySubscriptionsResponse(Message):
+class GetTelemetrySubscriptionsResponse(Message, api_key=71, versions=(0, 0), flexible_since=0):
     """Metrics to push, and the interval."""
 
     throttle_time_ms: int = field(Int32)
@@ -28,8 +26,7 @@ class GetTelemetrySubscriptionsResponse(Message):
     requested_metrics: list[str] = field(Array(String))  # prefixes of names; "*" for all
 
 
-@message(api_key=72, versions=(0, 0), flexible_since=0)
-class PushTelemetryRequest(Message):
+class PushTelemetryRequest(Message, api_key=72, versions=(0, 0), flexible_since=0):
     """The metrics of a client: OpenTelemetry's MetricsData v1 in protobuf, compressed."""
 
     client_instance_id: bytes = field(Uuid)
@@ -39,8 +36,7 @@ class PushTelemetryRequest(Message):
     metrics: bytes = field(Bytes)
 
 
-@message(api_key=72, versions=(0, 0), flexible_since=0)
-class PushTelemetryResponse(Message):
+class PushTelemetryResponse(Message, api_key=72, versions=(0, 0), flexible_since=0):
     """The result of a push."""
 
     throttle_time_ms: int = field(Int32)

@@ -5,12 +5,11 @@ KIP-1152, KIP-1228.
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String
 
 
-@message(api_key=22, versions=(0, 6), flexible_since=2)
-class InitProducerIdRequest(Message):
+class InitProducerIdRequest(Message, api_key=22, versions=(0, 6), flexible_since=2):
     """Requests a producer id; with a transactional id it fences the earlier producer and ends its transaction."""
 
     transactional_id: str | None = field(String, nullable_since=0)  # null from a merely idempotent producer
@@ -21,8 +20,7 @@ class InitProducerIdRequest(Message):
     keep_prepared_txn: bool = field(Bool, since=6)  # keep the open transaction (KIP-939)
 
 
-@message(api_key=22, versions=(0, 6), flexible_since=2)
-class InitProducerIdResponse(Message):
+class InitProducerIdResponse(Message, api_key=22, versions=(0, 6), flexible_since=2):
     """Producer id and epoch; in version 6 also the prepared transaction."""
 
     throttle_time_ms: int = field(Int32)
@@ -33,16 +31,14 @@ class InitProducerIdResponse(Message):
     ongoing_txn_producer_epoch: int = field(Int16, since=6, default=-1)
 
 
-@struct
-class AddPartitionsToTxnTopic:
+class AddPartitionsToTxnTopic(Struct):
     """Partitions of one topic."""
 
     name: str = field(String)
     partitions: list[int] = field(Array(Int32))
 
 
-@struct
-class AddPartitionsToTxnTransaction:
+class AddPartitionsToTxnTransaction(Struct):
     """One transaction of a broker's request."""
 
     transactional_id: str = field(String)
@@ -52,8 +48,7 @@ class AddPartitionsToTxnTransaction:
     topics: list[AddPartitionsToTxnTopic] = field(Array(AddPartitionsToTxnTopic))
 
 
-@message(api_key=24, versions=(0, 5), flexible_since=3)
-class AddPartitionsToTxnRequest(Message):
+class AddPartitionsToTxnRequest(Message, api_key=24, versions=(0, 5), flexible_since=3):
     """Adds partitions to a transaction, or verifies them."""
 
     transactions: list[AddPartitionsToTxnTransaction] = field(Array(AddPartitionsToTxnTransaction), since=4)
@@ -63,32 +58,28 @@ class AddPartitionsToTxnRequest(Message):
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = field(Array(AddPartitionsToTxnTopic), until=3)
 
 
-@struct
-class AddPartitionsToTxnPartitionResult:
+class AddPartitionsToTxnPartitionResult(Struct):
     """The result for one partition."""
 
     partition_index: int = field(Int32)
     partition_error_code: int = field(Int16)
 
 
-@struct
-class AddPartitionsToTxnTopicResult:
+class AddPartitionsToTxnTopicResult(Struct):
     """The results of one topic."""
 
     name: str = field(String)
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(Array(AddPartitionsToTxnPartitionResult))
 
 
-@struct
-class AddPartitionsToTxnResult:
+class AddPartitionsToTxnResult(Struct):
     """The result for one transaction of a broker's request."""
 
     transactional_id: str = field(String)
     topic_results: list[AddPartitionsToTxnTopicResult] = field(Array(AddPartitionsToTxnTopicResult))
 
 
-@message(api_key=24, versions=(0, 5), flexible_since=3)
-class AddPartitionsToTxnResponse(Message):
+class AddPartitionsToTxnResponse(Message, api_key=24, versions=(0, 5), flexible_since=3):
     """The results of adding or verifying."""
 
     throttle_time_ms: int = field(Int32)
@@ -99,8 +90,7 @@ class AddPartitionsToTxnResponse(Message):
     )
 
 
-@message(api_key=25, versions=(0, 4), flexible_since=3)
-class AddOffsetsToTxnRequest(Message):
+class AddOffsetsToTxnRequest(Message, api_key=25, versions=(0, 4), flexible_since=3):
     """Adds a group's partition of `__consumer_offsets` to a transaction."""
 
     transactional_id: str = field(String)
@@ -109,16 +99,14 @@ class AddOffsetsToTxnRequest(Message):
     group_id: str = field(String)
 
 
-@message(api_key=25, versions=(0, 4), flexible_since=3)
-class AddOffsetsToTxnResponse(Message):
+class AddOffsetsToTxnResponse(Message, api_key=25, versions=(0, 4), flexible_since=3):
     """The result of adding a group."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
 
 
-@message(api_key=26, versions=(0, 5), flexible_since=3)
-class EndTxnRequest(Message):
+class EndTxnRequest(Message, api_key=26, versions=(0, 5), flexible_since=3):
     """Commits or aborts."""
 
     transactional_id: str = field(String)
@@ -127,8 +115,7 @@ class EndTxnRequest(Message):
     committed: bool = field(Bool)
 
 
-@message(api_key=26, versions=(0, 5), flexible_since=3)
-class EndTxnResponse(Message):
+class EndTxnResponse(Message, api_key=26, versions=(0, 5), flexible_since=3):
     """The outcome, and from version 5 the producer id and epoch for the next transaction."""
 
     throttle_time_ms: int = field(Int32)
@@ -137,16 +124,14 @@ class EndTxnResponse(Message):
     producer_epoch: int = field(Int16, since=5, default=-1)
 
 
-@struct
-class WritableTxnMarkerTopic:
+class WritableTxnMarkerTopic(Struct):
     """Partitions of one topic that get the marker."""
 
     name: str = field(String)
     partition_indexes: list[int] = field(Array(Int32))
 
 
-@struct
-class WritableTxnMarker:
+class WritableTxnMarker(Struct):
     """The marker that ends one transaction."""
 
     producer_id: int = field(Int64)
@@ -157,46 +142,40 @@ class WritableTxnMarker:
     transaction_version: int = field(Int8, since=2)  # 2 requires a strictly greater epoch (KIP-1228)
 
 
-@message(api_key=27, versions=(1, 2), flexible_since=1)
-class WriteTxnMarkersRequest(Message):
+class WriteTxnMarkersRequest(Message, api_key=27, versions=(1, 2), flexible_since=1):
     """Markers to append, from the coordinator to a partition leader or from an administrator."""
 
     markers: list[WritableTxnMarker] = field(Array(WritableTxnMarker))
 
 
-@struct
-class WritableTxnMarkerPartitionResult:
+class WritableTxnMarkerPartitionResult(Struct):
     """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
 
 
-@struct
-class WritableTxnMarkerTopicResult:
+class WritableTxnMarkerTopicResult(Struct):
     """The results of one topic."""
 
     name: str = field(String)
     partitions: list[WritableTxnMarkerPartitionResult] = field(Array(WritableTxnMarkerPartitionResult))
 
 
-@struct
-class WritableTxnMarkerResult:
+class WritableTxnMarkerResult(Struct):
     """The results for one producer."""
 
     producer_id: int = field(Int64)
     topics: list[WritableTxnMarkerTopicResult] = field(Array(WritableTxnMarkerTopicResult))
 
 
-@message(api_key=27, versions=(1, 2), flexible_since=1)
-class WriteTxnMarkersResponse(Message):
+class WriteTxnMarkersResponse(Message, api_key=27, versions=(1, 2), flexible_since=1):
     """The results of all markers."""
 
     markers: list[WritableTxnMarkerResult] = field(Array(WritableTxnMarkerResult))
 
 
-@struct
-class TxnOffsetCommitRequestPartition:
+class TxnOffsetCommitRequestPartition(Struct):
     """The offset to commit for one partition: the next record to read."""
 
     partition_index: int = field(Int32)
@@ -205,16 +184,14 @@ class TxnOffsetCommitRequestPartition:
     committed_metadata: str | None = field(String, nullable_since=0)
 
 
-@struct
-class TxnOffsetCommitRequestTopic:
+class TxnOffsetCommitRequestTopic(Struct):
     """The offsets to commit for one topic."""
 
     name: str = field(String)
     partitions: list[TxnOffsetCommitRequestPartition] = field(Array(TxnOffsetCommitRequestPartition))
 
 
-@message(api_key=28, versions=(0, 5), flexible_since=3)
-class TxnOffsetCommitRequest(Message):
+class TxnOffsetCommitRequest(Message, api_key=28, versions=(0, 5), flexible_since=3):
     """Commits offsets that take effect when the transaction commits."""
 
     transactional_id: str = field(String)
@@ -227,47 +204,41 @@ class TxnOffsetCommitRequest(Message):
     topics: list[TxnOffsetCommitRequestTopic] = field(Array(TxnOffsetCommitRequestTopic))
 
 
-@struct
-class TxnOffsetCommitResponsePartition:
+class TxnOffsetCommitResponsePartition(Struct):
     """The result for one partition."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
 
 
-@struct
-class TxnOffsetCommitResponseTopic:
+class TxnOffsetCommitResponseTopic(Struct):
     """The results of one topic."""
 
     name: str = field(String)
     partitions: list[TxnOffsetCommitResponsePartition] = field(Array(TxnOffsetCommitResponsePartition))
 
 
-@message(api_key=28, versions=(0, 5), flexible_since=3)
-class TxnOffsetCommitResponse(Message):
+class TxnOffsetCommitResponse(Message, api_key=28, versions=(0, 5), flexible_since=3):
     """The results of a transactional commit."""
 
     throttle_time_ms: int = field(Int32)
     topics: list[TxnOffsetCommitResponseTopic] = field(Array(TxnOffsetCommitResponseTopic))
 
 
-@message(api_key=65, versions=(0, 0), flexible_since=0)
-class DescribeTransactionsRequest(Message):
+class DescribeTransactionsRequest(Message, api_key=65, versions=(0, 0), flexible_since=0):
     """Requests details of transactional ids."""
 
     transactional_ids: list[str] = field(Array(String))
 
 
-@struct
-class TopicData:
+class TopicData(Struct):
     """Partitions of one topic that are in the transaction."""
 
     topic: str = field(String)
     partitions: list[int] = field(Array(Int32))
 
 
-@struct
-class DescribeTransactionsTransactionState:
+class DescribeTransactionsTransactionState(Struct):
     """One transactional id with its producer and partitions."""
 
     error_code: int = field(Int16)
@@ -280,16 +251,14 @@ class DescribeTransactionsTransactionState:
     topics: list[TopicData] = field(Array(TopicData))
 
 
-@message(api_key=65, versions=(0, 0), flexible_since=0)
-class DescribeTransactionsResponse(Message):
+class DescribeTransactionsResponse(Message, api_key=65, versions=(0, 0), flexible_since=0):
     """The requested transactional ids."""
 
     throttle_time_ms: int = field(Int32)
     transaction_states: list[DescribeTransactionsTransactionState] = field(Array(DescribeTransactionsTransactionState))
 
 
-@message(api_key=66, versions=(0, 2), flexible_since=0)
-class ListTransactionsRequest(Message):
+class ListTransactionsRequest(Message, api_key=66, versions=(0, 2), flexible_since=0):
     """Requests transactional ids by state, producer, age and name."""
 
     state_filters: list[str] = field(Array(String))
@@ -299,8 +268,7 @@ class ListTransactionsRequest(Message):
     transactional_id_pattern: str | None = field(String, since=2, nullable_since=2, default=None)
 
 
-@struct
-class ListTransactionsTransactionState:
+class ListTransactionsTransactionState(Struct):
     """Summary of one transactional id."""
 
     transactional_id: str = field(String)
@@ -308,8 +276,7 @@ class ListTransactionsTransactionState:
     transaction_state: str = field(String)
 
 
-@message(api_key=66, versions=(0, 2), flexible_since=0)
-class ListTransactionsResponse(Message):
+class ListTransactionsResponse(Message, api_key=66, versions=(0, 2), flexible_since=0):
     """The transactional ids of this coordinator."""
 
     throttle_time_ms: int = field(Int32)
@@ -318,23 +285,20 @@ class ListTransactionsResponse(Message):
     transaction_states: list[ListTransactionsTransactionState] = field(Array(ListTransactionsTransactionState))
 
 
-@struct
-class DescribeProducersTopic:
+class DescribeProducersTopic(Struct):
     """The requested partitions."""
 
     name: str = field(String)
     partition_indexes: list[int] = field(Array(Int32))
 
 
-@message(api_key=61, versions=(0, 0), flexible_since=0)
-class DescribeProducersRequest(Message):
+class DescribeProducersRequest(Message, api_key=61, versions=(0, 0), flexible_since=0):
     """Requests the producers of partitions from their leaders."""
 
     topics: list[DescribeProducersTopic] = field(Array(DescribeProducersTopic))
 
 
-@struct
-class ProducerState:
+class ProducerState(Struct):
     """One producer of a partition."""
 
     producer_id: int = field(Int64)
@@ -345,8 +309,7 @@ class ProducerState:
     current_txn_start_offset: int = field(Int64, default=-1)  # −1 without transaction
 
 
-@struct
-class DescribeProducersPartitionResult:
+class DescribeProducersPartitionResult(Struct):
     """The producers of one partition."""
 
     partition_index: int = field(Int32)
@@ -355,16 +318,14 @@ class DescribeProducersPartitionResult:
     active_producers: list[ProducerState] = field(Array(ProducerState))
 
 
-@struct
-class DescribeProducersTopicResult:
+class DescribeProducersTopicResult(Struct):
     """The producers of one topic's partitions."""
 
     name: str = field(String)
     partitions: list[DescribeProducersPartitionResult] = field(Array(DescribeProducersPartitionResult))
 
 
-@message(api_key=61, versions=(0, 0), flexible_since=0)
-class DescribeProducersResponse(Message):
+class DescribeProducersResponse(Message, api_key=61, versions=(0, 0), flexible_since=0):
     """The producers of the requested partitions."""
 
     throttle_time_ms: int = field(Int32)

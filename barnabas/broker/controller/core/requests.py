@@ -82,7 +82,9 @@ ADMINISTRATION: Final[Mapping[type, RequestDecision]] = {
     ExpireDelegationTokenRequest: expire_token,
 }
 # A node forwards these in an envelope, for their client.
-OF_CLIENTS: Final = frozenset({CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest})
+OF_CLIENTS: Final[frozenset[type]] = frozenset(
+    {CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest}
+)
 
 DECISIONS: Final[Mapping[type, RequestDecision]] = {
     **ADMINISTRATION,

@@ -20,7 +20,7 @@ from barnabas.protocol.records import (
     iter_batches,
     read_control,
 )
-from barnabas.protocol.schema import RecordMessage, decode, field, record, struct
+from barnabas.protocol.schema import RecordMessage, Struct, decode, field
 from barnabas.protocol.wire import Array, Int16, Int32, String, UInt16, Uuid
 
 KRAFT_VERSION_MAX: Final = 1
@@ -34,8 +34,7 @@ class VotersDisagree(BarnabasError):
     """Two nodes have different voter lists: two disjoint majorities would be possible."""
 
 
-@struct
-class VoterEndpoint:
+class VoterEndpoint(Struct):
     """An endpoint of a voter for the quorum."""
 
     name: str = field(String)
@@ -43,16 +42,14 @@ class VoterEndpoint:
     port: int = field(UInt16)
 
 
-@struct
-class KRaftVersionFeature:
+class KRaftVersionFeature(Struct):
     """Levels of kraft.version that a voter supports."""
 
     min_supported_version: int = field(Int16)
     max_supported_version: int = field(Int16)
 
 
-@struct
-class VotersRecordVoter:
+class VotersRecordVoter(Struct):
     """One voter of the set."""
 
     voter_id: int = field(Int32)
@@ -61,8 +58,7 @@ class VotersRecordVoter:
     k_raft_version_feature: KRaftVersionFeature = field(KRaftVersionFeature)
 
 
-@record(versions=(0, 0), flexible_since=0)
-class VotersRecord(RecordMessage):
+class VotersRecord(RecordMessage, versions=(0, 0), flexible_since=0):
     """The whole voter set, as a control record."""
 
     version: int = field(Int16)
