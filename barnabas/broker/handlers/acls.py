@@ -18,7 +18,7 @@ from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Computed, Rest, Table
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.controller.core.acls import AclFilter, acl_filter, known_numbers
-from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.handlers.admin import forwarded
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.acls import (
@@ -83,15 +83,7 @@ def _matching(wanted: AclFilter, acls: Mapping[bytes, AclImage], _access: Access
 
 def change_acls(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Computed:
     """Creates or deletes ACLs."""
-    return checked(
-        needs,
-        call,
-        lambda: answered_later(
-            call,
-            lambda done: needs.controller.request(call.request, done, access=call.access),
-            HANDLERS[type(call.request)][1],
-        ),
-    )
+    return checked(needs, call, lambda: forwarded(needs.controller, call, HANDLERS[type(call.request)][1]))
 
 
 def checked(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest], change: Rest) -> Computed:

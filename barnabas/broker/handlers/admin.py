@@ -18,23 +18,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Done, Pending, Refuse, Rest, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
+from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
-    CreatableTopicResult,
     CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopicResult,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
     ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionElectionResult,
-    ReplicaElectionResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
@@ -71,6 +65,11 @@ def answered_later(call: Call[Message], ask: Ask, refuse: Refuse) -> Pending[Mes
     return pending
 
 
+def forwarded(controller: ControllerChannel, call: Call[Any], refuse: Refuse) -> Pending[Any]:
+    """Asks the controller the request itself."""
+    return answered_later(call, lambda done: controller.request(call.request, done, access=call.access), refuse)
+
+
 def _to_encode(call: Call[Message], answer: Message) -> Message | Computed:
     """An answer with many results is encoded in the worker thread: CreateTopics returns 30 settings for each, DeleteAcls many ACLs."""
     for name in _LISTS:
@@ -100,7 +99,7 @@ def create_topics(needs: Needs, call: Call[CreateTopicsRequest]) -> Answer:
         lambda done: needs.controller.create_topics(
             call.request, done, access=call.access, client=mutating_client(call)
         ),
-        _refuse_create_topics,
+        _refuse_topics,
     )
 
 
@@ -133,7 +132,7 @@ def create_partitions(needs: Needs, call: Call[CreatePartitionsRequest]) -> Answ
         lambda done: needs.controller.create_partitions(
             call.request, done, access=call.access, client=mutating_client(call)
         ),
-        _refuse_create_partitions,
+        _refuse_topics,
     )
 
 
@@ -143,21 +142,19 @@ def elect_leaders(needs: Needs, call: Call[ElectLeadersRequest]) -> Answer:
     return answered_in_time(
         call,
         lambda done: needs.controller.request(call.request, done, timeout_ms=timeout_ms, access=call.access),
-        _refuse_elect_leaders,
+        refuse_each,
     )
 
 
 def update_features(needs: Needs, call: Call[UpdateFeaturesRequest]) -> Pending[UpdateFeaturesResponse]:
     """Changes finalized feature levels of the cluster (KIP-584). Ignores `timeout_ms`, as Kafka does."""
-    return answered_later(
-        call, lambda done: needs.controller.request(call.request, done, access=call.access), _refuse_update_features
-    )
+    return forwarded(needs.controller, call, refuse)
 
 
-def _refuse_create_topics(call: Call[CreateTopicsRequest], error: BrokerError) -> CreateTopicsResponse:
-    names = dict.fromkeys(topic.name for topic in call.request.topics)
-    topics = [CreatableTopicResult(name=name, error_code=error.code, error_message=error.message) for name in names]
-    return CreateTopicsResponse(topics=topics)
+def _refuse_topics(call: Call[CreateTopicsRequest] | Call[CreatePartitionsRequest], error: BrokerError) -> Message:
+    """One error for each topic, also for one that the request names twice."""
+    by_name: dict[str, Any] = {each.name: each for each in call.request.topics}
+    return refuse_each(call, error, type(call.request)(topics=list(by_name.values())))
 
 
 def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -> DeleteTopicsResponse:
@@ -171,38 +168,12 @@ def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -
     return DeleteTopicsResponse(responses=responses)
 
 
-def _refuse_create_partitions(call: Call[CreatePartitionsRequest], error: BrokerError) -> CreatePartitionsResponse:
-    names = dict.fromkeys(topic.name for topic in call.request.topics)
-    results = [
-        CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message) for name in names
-    ]
-    return CreatePartitionsResponse(results=results)
-
-
-def _refuse_elect_leaders(call: Call[ElectLeadersRequest], error: BrokerError) -> ElectLeadersResponse:
-    results = [
-        ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=[
-                PartitionElectionResult(partition_id=number, error_code=error.code, error_message=error.message)
-                for number in topic.partitions
-            ],
-        )
-        for topic in call.request.topic_partitions or ()
-    ]
-    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
-
-
-def _refuse_update_features(call: Call[UpdateFeaturesRequest], error: BrokerError) -> UpdateFeaturesResponse:
-    return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
-
-
 HANDLERS: Final[Table] = {
-    CreateTopicsRequest: (create_topics, _refuse_create_topics),
+    CreateTopicsRequest: (create_topics, _refuse_topics),
     DeleteTopicsRequest: (delete_topics, _refuse_delete_topics),
-    CreatePartitionsRequest: (create_partitions, _refuse_create_partitions),
-    ElectLeadersRequest: (elect_leaders, _refuse_elect_leaders),
-    UpdateFeaturesRequest: (update_features, _refuse_update_features),
+    CreatePartitionsRequest: (create_partitions, _refuse_topics),
+    ElectLeadersRequest: (elect_leaders, refuse_each),
+    UpdateFeaturesRequest: (update_features, refuse),
     **configs.HANDLERS,
     **delete_records.HANDLERS,
     **log_dirs.HANDLERS,

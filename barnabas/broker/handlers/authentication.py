@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Table
 from barnabas.broker.handlers import metadata
+from barnabas.broker.handlers.refusals import refuse
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.authentication import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
-    SaslHandshakeResponse,
 )
-from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.metadata import ApiVersionsRequest
 
 if TYPE_CHECKING:
     from barnabas.broker.scheduling.reactor import Reactor
@@ -82,25 +82,13 @@ def sasl_authenticate(needs: Needs, call: Call[SaslAuthenticateRequest]) -> Sasl
     raise BrokerError(ErrorCode.ILLEGAL_SASL_STATE, TOO_LATE)
 
 
-def _refuse_handshake(call: Call[SaslHandshakeRequest], error: BrokerError) -> SaslHandshakeResponse:
-    return SaslHandshakeResponse(error_code=error.code)
-
-
-def _refuse_authenticate(call: Call[SaslAuthenticateRequest], error: BrokerError) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)
-
-
-def _refuse_api_versions(call: Call[ApiVersionsRequest], error: BrokerError) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=error.code)
-
-
 HANDLERS: Final[Table] = {
-    SaslHandshakeRequest: (sasl_handshake, _refuse_handshake),
-    SaslAuthenticateRequest: (sasl_authenticate, _refuse_authenticate),
+    SaslHandshakeRequest: (sasl_handshake, refuse),
+    SaslAuthenticateRequest: (sasl_authenticate, refuse),
 }
 CONTROLLER_HANDLERS: Final[Table] = HANDLERS
 LOGIN_HANDLERS: Final[Table] = {
-    ApiVersionsRequest: (login_api_versions, _refuse_api_versions),
-    SaslHandshakeRequest: (login_handshake, _refuse_handshake),
-    SaslAuthenticateRequest: (login_authenticate, _refuse_authenticate),
+    ApiVersionsRequest: (login_api_versions, refuse),
+    SaslHandshakeRequest: (login_handshake, refuse),
+    SaslAuthenticateRequest: (login_authenticate, refuse),
 }

@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Computed, Pending, Refuse, Table
 from barnabas.broker.controller.core.requests import DECISIONS, OF_CLIENTS
-from barnabas.broker.handlers import acls, admin, configs, delegation_tokens, quotas, reassignments, scram_users
+from barnabas.broker.handlers import (
+    acls,
+    admin,
+    configs,
+    delegation_tokens,
+    quotas,
+    reassignments,
+    refusals,
+    scram_users,
+)
 from barnabas.broker.handlers.envelope import ForwardedOrigin
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.errors import BrokerError, ErrorCode
@@ -90,23 +99,16 @@ def _forwarded_client(call: Call[Message]) -> MutatingClient | None:
 
 def unregister_broker(needs: Needs, call: Call[UnregisterBrokerRequest]) -> Pending[Message]:
     """Removes a broker that will not return, for an administrator."""
-    return admin.answered_later(
-        call, lambda done: needs.controller.request(call.request, done, access=call.access), refuse
-    )
+    return admin.forwarded(needs.controller, call, refuse)
 
 
 def refuse(call: Call[Message], error: BrokerError) -> Message:
-    """The answer that carries one error for the whole request."""
-    response = registry.API[call.api_key].response()
-    refusal: Any = response  # its fields are found at run time
-    if not hasattr(refusal, "error_code"):
-        kind = type(call.request)
-        table = next(each for each in _TABLES if kind in each)
-        return table[kind][1](call, error)
-    refusal.error_code = error.code
-    if hasattr(refusal, "error_message"):
-        refusal.error_message = error.message
-    return response
+    """The answer that carries one error for the whole request; for its elements, if it has no field for that."""
+    if hasattr(registry.API[call.api_key].response, "error_code"):
+        return refusals.refuse(call, error)
+    kind = type(call.request)
+    table = next(each for each in _TABLES if kind in each)
+    return table[kind][1](call, error)
 
 
 def decide_acls(needs: AclNeeds, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Computed:

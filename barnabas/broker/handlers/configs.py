@@ -36,6 +36,7 @@ from barnabas.broker.config.table import SERVER_KEYS, TOPIC_KEYS
 from barnabas.broker.controller.core.authorization import resource_type_of
 from barnabas.broker.controller.core.configs import ConfigOperation
 from barnabas.broker.handlers.logger_levels import alter_levels, logger_entries
+from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.broker.image.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -106,16 +107,14 @@ def incremental_alter_configs(needs: Needs, call: Call[IncrementalAlterConfigsRe
     if not mine and refused:
         return IncrementalAlterConfigsResponse(responses=refused)
     request = IncrementalAlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
-    refuse = partial(refuse_incremental_alter_configs, call)
-    return _changed(call, refused, refuse, partial(needs.controller.alter_configs, request, access=call.access))
+    return _changed(call, refused, partial(needs.controller.alter_configs, request, access=call.access))
 
 
 def alter_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
     """Replaces all settings of topics, of this broker, or of all brokers."""
     mine, refused = yield from _split(needs, call.request.resources, call.access)
     request = AlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
-    refuse = partial(refuse_alter_configs, call)
-    return _changed(call, refused, refuse, partial(needs.controller.request, request, access=call.access))
+    return _changed(call, refused, partial(needs.controller.request, request, access=call.access))
 
 
 def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: bool = False) -> Work:
@@ -189,7 +188,6 @@ def _alter_loggers(needs: Needs, resource: AlterConfigsResource, validate_only: 
 def _changed(
     call: Call[AlterConfigsRequest] | Call[IncrementalAlterConfigsRequest],
     refused: list[AlterConfigsResourceResponse],
-    refuse: Callable[[BrokerError], A],
     ask: Callable[[Done[A]], None],
 ) -> Pending[A]:
     """Asks the controller; its answer, or its refusal, is the answer of the request."""
@@ -197,7 +195,7 @@ def _changed(
 
     def done(answer: A | BrokerError) -> None:
         if isinstance(answer, BrokerError):
-            pending.resolve(Computed(call, lambda _access: refuse(answer)))
+            pending.resolve(Computed(call, lambda _access: refuse_each(call, answer)))
         else:
             merged = partial(_merged, call.request.resources, answer, refused)
             pending.resolve(Computed(call, merged, len(call.request.resources)))
@@ -382,34 +380,6 @@ def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
     )
 
 
-def refuse_describe_configs(call: Call[DescribeConfigsRequest], error: BrokerError) -> DescribeConfigsResponse:
-    """One error for every requested resource."""
-    results = [
-        DescribeConfigsResult(
-            error_code=error.code,
-            error_message=error.message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource in call.request.resources
-    ]
-    return DescribeConfigsResponse(results=results)
-
-
-def refuse_incremental_alter_configs(
-    call: Call[IncrementalAlterConfigsRequest], error: BrokerError
-) -> IncrementalAlterConfigsResponse:
-    """One error for every resource of a change."""
-    responses = [_resource_response(each, error) for each in call.request.resources]
-    return IncrementalAlterConfigsResponse(responses=responses)
-
-
-def refuse_alter_configs(call: Call[AlterConfigsRequest], error: BrokerError) -> AlterConfigsResponse:
-    """One error for every resource of a change."""
-    responses = [_resource_response(each, error) for each in call.request.resources]
-    return AlterConfigsResponse(responses=responses)
-
-
 def list_config_resources(needs: Needs, call: Call[ListConfigResourcesRequest]) -> Computed:
     """Lists the resources of some types, or of all: every topic and broker; groups and client metrics with settings."""
     check_permission(call.access, AclOperation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
@@ -435,16 +405,9 @@ def _listed(
     return ListConfigResourcesResponse(config_resources=found)
 
 
-def refuse_list_config_resources(
-    call: Call[ListConfigResourcesRequest], error: BrokerError
-) -> ListConfigResourcesResponse:
-    """The error of the whole request."""
-    return ListConfigResourcesResponse(error_code=error.code)
-
-
 HANDLERS: Final[Table] = {
-    ListConfigResourcesRequest: (list_config_resources, refuse_list_config_resources),
-    DescribeConfigsRequest: (describe_configs, refuse_describe_configs),
-    AlterConfigsRequest: (alter_configs, refuse_alter_configs),
-    IncrementalAlterConfigsRequest: (incremental_alter_configs, refuse_incremental_alter_configs),
+    ListConfigResourcesRequest: (list_config_resources, refuse),
+    DescribeConfigsRequest: (describe_configs, refuse_each),
+    AlterConfigsRequest: (alter_configs, refuse_each),
+    IncrementalAlterConfigsRequest: (incremental_alter_configs, refuse_each),
 }

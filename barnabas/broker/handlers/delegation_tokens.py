@@ -20,8 +20,9 @@ from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Table
 from barnabas.broker.api.principal import ANONYMOUS, USER, Principal
 from barnabas.broker.controller.core.delegation_tokens import token_parties
-from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.handlers.admin import forwarded
 from barnabas.broker.handlers.envelope import ForwardedOrigin
+from barnabas.broker.handlers.refusals import refuse
 from barnabas.broker.sasl.scram_server import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -150,9 +151,7 @@ def _check_allowed(config: BrokerConfig, call: Call[Message]) -> None:
 
 
 def _asked(needs: Needs, call: Call[TokenChange]) -> Answer:
-    return answered_later(
-        call, lambda done: needs.controller.request(call.request, done, access=call.access), _refused_by_controller
-    )
+    return forwarded(needs.controller, call, _refused_by_controller)
 
 
 def _principal(text: str) -> TokenPrincipal:
@@ -195,13 +194,9 @@ def _refused_by_controller(call: Call[TokenChange], error: BrokerError) -> Token
     return refused
 
 
-def _refuse_describe(call: Call[DescribeDelegationTokenRequest], error: BrokerError) -> DescribeDelegationTokenResponse:
-    return DescribeDelegationTokenResponse(error_code=error.code)
-
-
 HANDLERS: Final[Table] = {
     CreateDelegationTokenRequest: (create_delegation_token, refuse_token_request),
     RenewDelegationTokenRequest: (change_delegation_token, refuse_token_request),
     ExpireDelegationTokenRequest: (change_delegation_token, refuse_token_request),
-    DescribeDelegationTokenRequest: (describe_delegation_tokens, _refuse_describe),
+    DescribeDelegationTokenRequest: (describe_delegation_tokens, refuse),
 }

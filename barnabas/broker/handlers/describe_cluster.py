@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Table
 from barnabas.broker.authorization.permissions import check_permission
+from barnabas.broker.handlers.refusals import refuse
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.metadata import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -115,9 +116,5 @@ def _check_endpoint_type(call: Call[DescribeClusterRequest], here: int) -> None:
         )
 
 
-def _refuse_describe_cluster(call: Call[DescribeClusterRequest], error: BrokerError) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=error.code, error_message=error.message)
-
-
-HANDLERS: Final[Table] = {DescribeClusterRequest: (describe_cluster, _refuse_describe_cluster)}
-CONTROLLER_HANDLERS: Final[Table] = {DescribeClusterRequest: (describe_controllers, _refuse_describe_cluster)}
+HANDLERS: Final[Table] = {DescribeClusterRequest: (describe_cluster, refuse)}
+CONTROLLER_HANDLERS: Final[Table] = {DescribeClusterRequest: (describe_controllers, refuse)}

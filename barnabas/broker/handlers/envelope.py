@@ -29,6 +29,7 @@ from barnabas.broker.api.principal import Principal
 from barnabas.broker.authorization.envelopes import forwarded_address, forwarded_header, forwarded_principal
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.controller.core.requests import refused_as_a_whole
+from barnabas.broker.handlers.refusals import refuse
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -146,8 +147,4 @@ def _later(inner: AnyPending, route: InnerApi, correlation: int, *, long: bool) 
     return pending
 
 
-def _refuse(_call: Call[EnvelopeRequest], error: BrokerError) -> EnvelopeResponse:
-    return EnvelopeResponse(error_code=error.code)
-
-
-CONTROLLER_HANDLERS: Final[Table] = {EnvelopeRequest: (envelope, _refuse)}
+CONTROLLER_HANDLERS: Final[Table] = {EnvelopeRequest: (envelope, refuse)}

@@ -33,6 +33,7 @@ from barnabas.broker.coordinator.groups.records import (
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.offset_checks import ENCODED_BYTES_MAX, OffsetChecks
+from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.groups import (
@@ -422,29 +423,8 @@ def refuse_offset_fetch(call: Call[OffsetFetchRequest], error: BrokerError) -> O
     return OffsetFetchResponse(topics=topics)
 
 
-def refuse_offset_delete(call: Call[OffsetDeleteRequest], error: BrokerError) -> OffsetDeleteResponse:
-    """One error for the whole request."""
-    return OffsetDeleteResponse(error_code=error.code)
-
-
-def refuse_offset_commit(call: Call[OffsetCommitRequest], error: BrokerError) -> OffsetCommitResponse:
-    """The same error for every partition."""
-    topics = [
-        OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
-                for p in topic.partitions
-            ],
-        )
-        for topic in call.request.topics
-    ]
-    return OffsetCommitResponse(topics=topics)
-
-
 HANDLERS: Final[Table] = {
-    OffsetCommitRequest: (offset_commit, refuse_offset_commit),
+    OffsetCommitRequest: (offset_commit, refuse_each),
     OffsetFetchRequest: (offset_fetch, refuse_offset_fetch),
-    OffsetDeleteRequest: (offset_delete, refuse_offset_delete),
+    OffsetDeleteRequest: (offset_delete, refuse),
 }

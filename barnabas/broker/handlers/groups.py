@@ -31,6 +31,7 @@ from barnabas.broker.coordinator.groups.views import list_groups as listed_group
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
+from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -457,37 +458,19 @@ def _refuse_join(call: Call[JoinGroupRequest], error: BrokerError) -> JoinGroupR
     return cast("JoinGroupResponse", reply.pending.response)
 
 
-def _refuse_sync(call: Call[SyncGroupRequest], error: BrokerError) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=error.code)
-
-
-def _refuse_heartbeat(call: Call[HeartbeatRequest], error: BrokerError) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=error.code)
-
-
-def _refuse_list(call: Call[ListGroupsRequest], error: BrokerError) -> ListGroupsResponse:
-    return ListGroupsResponse(error_code=error.code)
-
-
 def _refuse_describe(call: Call[DescribeGroupsRequest], error: BrokerError) -> DescribeGroupsResponse:
     groups = [_not_described(call, group_id, error) for group_id in call.request.groups]
     return DescribeGroupsResponse(groups=groups)
 
 
-def _refuse_delete(call: Call[DeleteGroupsRequest], error: BrokerError) -> DeleteGroupsResponse:
-    refused = partial(DeletableGroupResult, error_code=error.code)
-    results = [refused(group_id=name) for name in call.request.groups_names]
-    return DeleteGroupsResponse(results=results)
-
-
 HANDLERS: Final[Table] = {
     FindCoordinatorRequest: (find_coordinator, _refuse_find),
     JoinGroupRequest: (join_group, _refuse_join),
-    SyncGroupRequest: (sync_group, _refuse_sync),
-    HeartbeatRequest: (heartbeat, _refuse_heartbeat),
+    SyncGroupRequest: (sync_group, refuse),
+    HeartbeatRequest: (heartbeat, refuse),
     LeaveGroupRequest: (leave_group, lambda call, error: _refuse_leave(call.request, error)),
     DescribeGroupsRequest: (describe_groups, _refuse_describe),
-    ListGroupsRequest: (list_groups, _refuse_list),
-    DeleteGroupsRequest: (delete_groups, _refuse_delete),
+    ListGroupsRequest: (list_groups, refuse),
+    DeleteGroupsRequest: (delete_groups, refuse_each),
     **group_offsets.HANDLERS,
 }

@@ -28,6 +28,7 @@ from barnabas.broker.authorization.permissions import AllowedNames
 from barnabas.broker.controller.core.features import is_served
 from barnabas.broker.handlers import describe_cluster
 from barnabas.broker.handlers.describe_cluster import NOT_ASKED, cluster_operations, named_controller
+from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.broker.image.image import NO_LEADER
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
@@ -465,10 +466,6 @@ def _described(number: int, partition: PartitionImage, alive: set[int]) -> Descr
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def _refuse_api_versions(call: Call[ApiVersionsRequest], error: BrokerError) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=error.code)
-
-
 def _refuse_metadata(call: Call[MetadataRequest], error: BrokerError) -> MetadataResponse:
     topics = [
         MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id)
@@ -477,22 +474,13 @@ def _refuse_metadata(call: Call[MetadataRequest], error: BrokerError) -> Metadat
     return MetadataResponse(error_code=error.code, topics=topics)
 
 
-def _refuse_topic_partitions(
-    call: Call[DescribeTopicPartitionsRequest], error: BrokerError
-) -> DescribeTopicPartitionsResponse:
-    topics = [
-        DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name) for topic in call.request.topics
-    ]
-    return DescribeTopicPartitionsResponse(topics=topics)
-
-
 HANDLERS: Final[Table] = {
-    ApiVersionsRequest: (api_versions, _refuse_api_versions),
+    ApiVersionsRequest: (api_versions, refuse),
     MetadataRequest: (metadata, _refuse_metadata),
     **describe_cluster.HANDLERS,
-    DescribeTopicPartitionsRequest: (describe_topic_partitions, _refuse_topic_partitions),
+    DescribeTopicPartitionsRequest: (describe_topic_partitions, refuse_each),
 }
 CONTROLLER_HANDLERS: Final[Table] = {
-    ApiVersionsRequest: (api_versions, _refuse_api_versions),
+    ApiVersionsRequest: (api_versions, refuse),
     **describe_cluster.CONTROLLER_HANDLERS,
 }

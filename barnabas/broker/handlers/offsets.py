@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Table
 from barnabas.broker.authorization.permissions import AllowedNames
+from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -147,33 +148,6 @@ def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def refuse_list_offsets(call: Call[ListOffsetsRequest], error: BrokerError) -> ListOffsetsResponse:
-    """The same error for every partition."""
-    topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[
-                ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error.code)
-                for one in topic.partitions
-            ],
-        )
-        for topic in call.request.topics
-    ]
-    return ListOffsetsResponse(topics=topics)
-
-
-def refuse_epochs(call: Call[OffsetForLeaderEpochRequest], error: BrokerError) -> OffsetForLeaderEpochResponse:
-    """The same error for every partition."""
-    topics = [
-        OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=[EpochEndOffset(partition=one.partition, error_code=error.code) for one in topic.partitions],
-        )
-        for topic in call.request.topics
-    ]
-    return OffsetForLeaderEpochResponse(topics=topics)
-
-
 def _is_open(found: _Found, timestamp: int) -> bool:
     """Whether the answer may change when the high watermark reaches everything that the previous leader had committed."""
     return timestamp == LATEST or (found == _UNKNOWN and timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD))
@@ -201,6 +175,6 @@ def _find(replica: Replica, timestamp: int, committed: bool) -> Steps[_Found]:
 
 
 HANDLERS: Final[Table] = {
-    ListOffsetsRequest: (list_offsets, refuse_list_offsets),
-    OffsetForLeaderEpochRequest: (offset_for_leader_epoch, refuse_epochs),
+    ListOffsetsRequest: (list_offsets, refuse_each),
+    OffsetForLeaderEpochRequest: (offset_for_leader_epoch, refuse_each),
 }

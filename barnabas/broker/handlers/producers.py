@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Table
 from barnabas.broker.authorization.permissions import AllowedNames, refusal_of
+from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.broker.image.topic_names import validate_topic_name
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -87,21 +88,4 @@ def _partition(
     return result
 
 
-def refuse_describe_producers(call: Call[DescribeProducersRequest], error: BrokerError) -> DescribeProducersResponse:
-    """One error for every partition that was asked for."""
-    topics = [
-        DescribeProducersTopicResult(
-            name=topic.name,
-            partitions=[
-                DescribeProducersPartitionResult(
-                    partition_index=number, error_code=error.code, error_message=error.message
-                )
-                for number in topic.partition_indexes
-            ],
-        )
-        for topic in call.request.topics
-    ]
-    return DescribeProducersResponse(topics=topics)
-
-
-HANDLERS: Final[Table] = {DescribeProducersRequest: (describe_producers, refuse_describe_producers)}
+HANDLERS: Final[Table] = {DescribeProducersRequest: (describe_producers, refuse_each)}

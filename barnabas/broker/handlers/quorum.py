@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Pending, Table
 from barnabas.broker.authorization.permissions import check_permission
+from barnabas.broker.handlers.refusals import refuse
 from barnabas.broker.quorum.core import wire
 from barnabas.broker.quorum.core.leadership import Progress
 from barnabas.broker.quorum.core.messages import RaftResponse
@@ -179,10 +180,10 @@ def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -
     check_permission(call.access, AclOperation.DESCRIBE, AclResourceType.CLUSTER)
     if needs.quorum.is_leader:
         return _quorum(needs, call)
-    pending: Pending[DescribeQuorumResponse] = Pending()
+    pending: Pending[Message] = Pending()
 
     def done(answer: DescribeQuorumResponse | BrokerError) -> None:
-        pending.resolve(_refuse_describe(call, answer) if isinstance(answer, BrokerError) else answer)
+        pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
 
     # Without a leader the request waits; this node may be elected.
     needs.controller.request(call.request, done, here=lambda: _quorum(needs, call), access=call.access)
@@ -203,16 +204,12 @@ def _refuse_member(call: Call[wire.RequestMessage], error: BrokerError) -> Messa
     return wire.refusal(call.request, error.code)
 
 
-def _refuse_describe(call: Call[DescribeQuorumRequest], error: BrokerError) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
-
-
-HANDLERS: Final[Table] = {DescribeQuorumRequest: (describe_quorum_elsewhere, _refuse_describe)}
+HANDLERS: Final[Table] = {DescribeQuorumRequest: (describe_quorum_elsewhere, refuse)}
 CONTROLLER_HANDLERS: Final[Table] = {
     FetchRequest: (fetch, _refuse_member),
     VoteRequest: (member_request, _refuse_member),
     BeginQuorumEpochRequest: (member_request, _refuse_member),
     EndQuorumEpochRequest: (member_request, _refuse_member),
     FetchSnapshotRequest: (member_request, _refuse_member),
-    DescribeQuorumRequest: (describe_quorum, _refuse_describe),
+    DescribeQuorumRequest: (describe_quorum, refuse),
 }

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Table
 from barnabas.broker.controller.core.quotas import CLIENT_ID_ENTITY, IP_ENTITY, USER_ENTITY
-from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.handlers.admin import forwarded
+from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.broker.image.image import QuotaEntity
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.quotas import (
     AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlteredQuota,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribedQuota,
@@ -119,25 +118,14 @@ def _matches(entity: QuotaEntity, wanted: Mapping[str, _Wanted], strict: bool) -
 
 def alter_quotas(needs: Needs, call: Call[AlterClientQuotasRequest]) -> Answer:
     """Changes quotas of entities."""
-    return answered_later(
-        call, lambda done: needs.controller.request(call.request, done, access=call.access), refuse_alter_quotas
-    )
+    return forwarded(needs.controller, call, refuse_each)
 
 
 def _refuse_describe(call: Call[DescribeClientQuotasRequest], error: BrokerError) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
 
 
-def refuse_alter_quotas(call: Call[AlterClientQuotasRequest], error: BrokerError) -> AlterClientQuotasResponse:
-    """The answer with one error for each entity of the request."""
-    entries = [
-        AlteredQuota(error_code=error.code, error_message=error.message, entity=entry.entity)
-        for entry in call.request.entries
-    ]
-    return AlterClientQuotasResponse(entries=entries)
-
-
 HANDLERS: Final[Table] = {
     DescribeClientQuotasRequest: (describe_quotas, _refuse_describe),
-    AlterClientQuotasRequest: (alter_quotas, refuse_alter_quotas),
+    AlterClientQuotasRequest: (alter_quotas, refuse_each),
 }

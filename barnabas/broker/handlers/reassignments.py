@@ -14,15 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Answer, Call, Pending, Table
-from barnabas.broker.handlers.admin import answered_in_time, answered_later
-from barnabas.errors import BrokerError
+from barnabas.broker.handlers.admin import answered_in_time, forwarded
+from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +38,7 @@ def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> An
     return answered_in_time(
         call,
         lambda done: needs.controller.request(call.request, done, timeout_ms=timeout_ms, access=call.access),
-        _refuse_reassign,
+        refuse_each,
     )
 
 
@@ -49,36 +46,10 @@ def list_partition_reassignments(
     needs: Needs, call: Call[ListPartitionReassignmentsRequest]
 ) -> Pending[ListPartitionReassignmentsResponse]:
     """Lists the reassignments in progress."""
-    return answered_later(
-        call, lambda done: needs.controller.request(call.request, done, access=call.access), _refuse_list
-    )
-
-
-def _refuse_list(
-    call: Call[ListPartitionReassignmentsRequest], error: BrokerError
-) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
-
-
-def _refuse_reassign(
-    call: Call[AlterPartitionReassignmentsRequest], error: BrokerError
-) -> AlterPartitionReassignmentsResponse:
-    responses = [
-        ReassignableTopicResponse(
-            name=topic.name,
-            partitions=[
-                ReassignablePartitionResponse(
-                    partition_index=partition.partition_index, error_code=error.code, error_message=error.message
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in call.request.topics
-    ]
-    return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, responses=responses)
+    return forwarded(needs.controller, call, refuse)
 
 
 HANDLERS: Final[Table] = {
-    AlterPartitionReassignmentsRequest: (reassign, _refuse_reassign),
-    ListPartitionReassignmentsRequest: (list_partition_reassignments, _refuse_list),
+    AlterPartitionReassignmentsRequest: (reassign, refuse_each),
+    ListPartitionReassignmentsRequest: (list_partition_reassignments, refuse),
 }

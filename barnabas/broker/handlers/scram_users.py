@@ -18,7 +18,7 @@ from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Table
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.controller.core.acls import name_in_error
-from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.handlers.admin import forwarded
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -94,9 +94,7 @@ def _described(
 def alter_scram_credentials(needs: Needs, call: Call[AlterUserScramCredentialsRequest]) -> Answer:
     """Changes credentials."""
     check_alteration(call)
-    return answered_later(
-        call, lambda done: needs.controller.request(call.request, done, access=call.access), _refuse_alter
-    )
+    return forwarded(needs.controller, call, _refuse_alter)
 
 
 def check_alteration(call: Call[AlterUserScramCredentialsRequest]) -> None:

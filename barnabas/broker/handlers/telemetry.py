@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.api.call import Call, Origin, Table
+from barnabas.broker.handlers.refusals import refuse
 from barnabas.broker.telemetry.clients import ACCEPTED_COMPRESSION, PushingClient
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.telemetry import (
@@ -98,15 +99,7 @@ def _properties(call: Call[GetTelemetrySubscriptionsRequest] | Call[PushTelemetr
     )
 
 
-def _refuse_get(call: Call[GetTelemetrySubscriptionsRequest], error: BrokerError) -> GetTelemetrySubscriptionsResponse:
-    return GetTelemetrySubscriptionsResponse(error_code=error.code)
-
-
-def _refuse_push(call: Call[PushTelemetryRequest], error: BrokerError) -> PushTelemetryResponse:
-    return PushTelemetryResponse(error_code=error.code)
-
-
 HANDLERS: Final[Table] = {
-    GetTelemetrySubscriptionsRequest: (get_telemetry_subscriptions, _refuse_get),
-    PushTelemetryRequest: (push_telemetry, _refuse_push),
+    GetTelemetrySubscriptionsRequest: (get_telemetry_subscriptions, refuse),
+    PushTelemetryRequest: (push_telemetry, refuse),
 }

@@ -15,6 +15,7 @@ from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Computed, Table
 from barnabas.broker.authorization.permissions import AllowedNames
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
+from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.broker.patterns import Pattern, compile_pattern
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -132,19 +133,7 @@ def _listed(
     )
 
 
-def _refuse_describe(call: Call[DescribeTransactionsRequest], error: BrokerError) -> DescribeTransactionsResponse:
-    states = [
-        DescribeTransactionsTransactionState(error_code=error.code, transactional_id=name)
-        for name in call.request.transactional_ids
-    ]
-    return DescribeTransactionsResponse(transaction_states=states)
-
-
-def _refuse_list(call: Call[ListTransactionsRequest], error: BrokerError) -> ListTransactionsResponse:
-    return ListTransactionsResponse(error_code=error.code)
-
-
 HANDLERS: Final[Table] = {
-    DescribeTransactionsRequest: (describe_transactions, _refuse_describe),
-    ListTransactionsRequest: (list_transactions, _refuse_list),
+    DescribeTransactionsRequest: (describe_transactions, refuse_each),
+    ListTransactionsRequest: (list_transactions, refuse),
 }

@@ -35,6 +35,7 @@ from barnabas.broker.coordinator.transactions.state import (
 )
 from barnabas.broker.handlers import producers, transaction_listing, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
+from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
@@ -52,9 +53,6 @@ from barnabas.protocol.messages.transactions import (
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -392,30 +390,12 @@ def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], error: BrokerE
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(call.request.v3_and_below_topics, code))
 
 
-def _refuse_markers(call: Call[WriteTxnMarkersRequest], error: BrokerError) -> WriteTxnMarkersResponse:
-    code = _code(call, error)
-    markers = []
-    for marker in call.request.markers:
-        topics = [
-            WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
-                    for partition in topic.partition_indexes
-                ],
-            )
-            for topic in marker.topics
-        ]
-        markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
-    return WriteTxnMarkersResponse(markers=markers)
-
-
 HANDLERS: Final[Table] = {
     InitProducerIdRequest: (init_producer_id, _refuse_init),
     AddPartitionsToTxnRequest: (add_partitions_to_txn, _refuse_add_partitions),
     AddOffsetsToTxnRequest: (add_offsets_to_txn, _refuse_add_offsets),
     EndTxnRequest: (end_txn, _refuse_end),
-    WriteTxnMarkersRequest: (write_txn_markers, _refuse_markers),
+    WriteTxnMarkersRequest: (write_txn_markers, refuse_each),
     **transaction_listing.HANDLERS,
     **producers.HANDLERS,
     **txn_offsets.HANDLERS,

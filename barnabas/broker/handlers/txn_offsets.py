@@ -22,6 +22,7 @@ from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.host.decision import ProducerStamp
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.offset_checks import OffsetChecks
+from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
@@ -147,19 +148,4 @@ def _verification_code(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> TxnOffsetCommitResponse:
-    """The answer that carries one error for the whole request."""
-    topics = [
-        TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[
-                TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
-                for p in topic.partitions
-            ],
-        )
-        for topic in call.request.topics
-    ]
-    return TxnOffsetCommitResponse(topics=topics)
-
-
-HANDLERS: Final[Table] = {TxnOffsetCommitRequest: (txn_offset_commit, refuse_txn_offset_commit)}
+HANDLERS: Final[Table] = {TxnOffsetCommitRequest: (txn_offset_commit, refuse_each)}
