@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas.broker.api.access import FULL_ACCESS, Access
 from barnabas.broker.api.call import Done
+from barnabas.broker.authorization.envelopes import SealedRequest, open_answer, seal
 from barnabas.broker.authorization.permissions import refusal_of
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.controller.core.decision import AnyDone, deliver
-from barnabas.broker.controller.core.internal_topics import topic_to_ensure
 from barnabas.broker.controller.core.requests import ADMINISTRATION, refused_as_a_whole
-from barnabas.broker.controller.forwarding import forward
+from barnabas.broker.controller.core.topics import topic_to_ensure
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import MetadataDelta, MetadataImage
+from barnabas.broker.peers.peer import Peer
 from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.peers.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slices, WorkResult, advance
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
@@ -36,6 +38,7 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsResponse,
 )
 from barnabas.protocol.messages.cluster import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from barnabas.protocol.messages.envelope import EnvelopeResponse
 from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
@@ -43,6 +46,7 @@ from barnabas.protocol.messages.quorum import (
     DescribeQuorumResponse,
 )
 from barnabas.protocol.schema import Message
+from barnabas.work import Steps
 
 log = logger("kafka.server")
 
@@ -50,6 +54,7 @@ RETRY_MS: Final = 50  # after a failed attempt
 SPREAD_MS: Final = 1_000  # how long an answer waits for this node's own image
 PURPOSE: Final = "controller"  # of the peer connection
 HERE: Final = -1  # in place of a node id: this process
+T = TypeVar("T")
 
 
 class _Request:
@@ -391,3 +396,53 @@ _DESCRIBE_QUORUM: Final = DescribeQuorumRequest(
         )
     ]
 )
+
+
+def forward(
+    slices: Slices,
+    peer: Peer,
+    request: Message,
+    access: Access,
+    done: AnyDone,
+    timeout_ms: int,
+    client: MutatingClient | None = None,
+) -> None:
+    """`client` names the mutation quota. `done` gets the answer, a BrokerError of the controller, or the peer's PeerError."""
+    version = peer.version_of(type(request))
+    client_id = f"controller-{peer.purpose}"
+    if client is not None:
+        client_id = client.client_id
+        if not client.strict:
+            version = min(version, client.version)
+
+    def answered(answer: EnvelopeResponse | PeerError) -> None:
+        if isinstance(answer, PeerError):
+            done(answer)
+        elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION and peer.version_of(type(request)) < version:
+            # The connection was not open when the version was chosen, and the controller's node has another release.
+            forward(slices, peer, request, access, done, timeout_ms, client)
+        else:
+            _run(slices, open_answer(request, version, answer), done, done)
+
+    def sealed(found: SealedRequest) -> None:
+        peer.send(found.envelope, answered, timeout_ms=timeout_ms, long=True)
+
+    _run(slices, seal(request, version, access, client_id), sealed, done)
+
+
+def _run(slices: Slices, work: Steps[T], done: Callable[[T], None], refused: AnyDone) -> None:
+
+    def failed(error: BaseException) -> None:
+        if not isinstance(error, BrokerError):
+            raise error
+        refused(error.with_traceback(None))
+
+    try:
+        rest = advance(work)
+    except BrokerError as error:
+        refused(error.with_traceback(None))
+        return
+    if isinstance(rest, WorkResult):
+        done(rest.result)
+    else:
+        slices.start(rest, done, failed)

@@ -14,8 +14,7 @@ from barnabas.broker.controller.core.decision import AnyDone, ClusterView, Metad
 from barnabas.broker.controller.core.heartbeats import broker_heartbeat
 from barnabas.broker.controller.core.isr import balance_leaders, elect_unclean_leaders, give_leaderships_back
 from barnabas.broker.controller.core.registration import fence_broker, register_broker
-from barnabas.broker.controller.core.sessions import BrokerSessions
-from barnabas.broker.controller.core.suspicion import Suspicion
+from barnabas.broker.controller.core.sessions import BrokerSessions, Suspicion
 from barnabas.broker.image.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.image.records import RegisteredEndpoint
 from barnabas.broker.peers.peer import probe

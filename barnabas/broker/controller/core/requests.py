@@ -12,13 +12,14 @@ from barnabas.broker.controller.core.delegation_tokens import create_token, expi
 from barnabas.broker.controller.core.directories import assign_replicas
 from barnabas.broker.controller.core.features import update_features
 from barnabas.broker.controller.core.isr import alter_partition, elect_leaders
-from barnabas.broker.controller.core.producer_ids import allocate_producer_ids
 from barnabas.broker.controller.core.quotas import alter_client_quotas
 from barnabas.broker.controller.core.reassignments import alter_reassignments, list_partition_reassignments
-from barnabas.broker.controller.core.registration import register_controller, unregister_broker
+from barnabas.broker.controller.core.registration import check_broker_epoch, register_controller, unregister_broker
 from barnabas.broker.controller.core.scram_users import alter_scram_users
 from barnabas.broker.controller.core.topics import create_partitions, create_topics, delete_topics, states_of_names
+from barnabas.broker.image.records import ProducerIdsRecord
 from barnabas.errors import ErrorCode
+from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
 from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
@@ -32,6 +33,7 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.cluster import (
     AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
     ControllerRegistrationRequest,
@@ -51,6 +53,21 @@ from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequ
 from barnabas.work import Work
 
 RequestDecision = Callable[[ClusterView, Any], MetadataDecision[object]]
+
+
+def allocate_producer_ids(
+    view: ClusterView, request: AllocateProducerIdsRequest
+) -> MetadataDecision[AllocateProducerIdsResponse]:
+    """Allocates the next block. Raises BrokerError(STALE_BROKER_EPOCH)."""
+    check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
+    first = view.image.next_producer_id
+    record = ProducerIdsRecord(
+        broker_id=request.broker_id,
+        broker_epoch=request.broker_epoch,
+        next_producer_id=first + PRODUCER_ID_BLOCK_SIZE,
+    )
+    answer = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_ID_BLOCK_SIZE)
+    return MetadataDecision(answer, [record])
 
 
 @LongDecision[DeleteTopicsRequest, DeleteTopicsResponse]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.entries import topic_entries
 from barnabas.broker.config.topic_config import validate_topic_config
 from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
@@ -23,9 +24,10 @@ from barnabas.broker.image.records import (
 from barnabas.broker.image.topic_names import Collisions, validate_topic_name
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
-from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.admin import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreatePartitionsRequest,
@@ -377,3 +379,33 @@ def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: i
         yield UNITS_OF_A_PARTITION
     yield from _add_partition_records(records, topic.topic_id, present, assigned)
     return records
+
+
+def topic_to_ensure(name: str, config: BrokerConfig) -> CreatableTopic:
+    """The topic to create: an internal topic with its own settings and never fewer replicas, another with the cluster's defaults."""
+    settings: dict[str, str] = {}
+    partitions, replication_factor = -1, -1
+    if name == GROUP_METADATA_TOPIC:
+        partitions = config.get_int("offsets.topic.num.partitions")
+        replication_factor = config.get_int("offsets.topic.replication.factor")
+        settings = {
+            "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+            "compression.type": "producer",
+            "cleanup.policy": "compact",
+        }
+    elif name == TRANSACTION_STATE_TOPIC:
+        partitions = config.get_int("transaction.state.log.num.partitions")
+        replication_factor = config.get_int("transaction.state.log.replication.factor")
+        settings = {
+            "unclean.leader.election.enable": "false",
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(config.get_int("transaction.state.log.min.isr")),
+            "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
+        }
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
+    )

@@ -9,7 +9,7 @@ import pytest
 from barnabas.broker.api.access import FullAccess
 from barnabas.broker.api.principal import ANONYMOUS
 from barnabas.broker.authorization.envelopes import forwarded_header
-from barnabas.broker.controller.forwarding import forward
+from barnabas.broker.controller.channel import forward
 from barnabas.broker.peers.peer import Peer
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.controller.core.directories import assign_replicas
-from barnabas.broker.controller.core.producer_ids import allocate_producer_ids
 from barnabas.broker.controller.core.registration import register_broker, register_controller, unregister_broker
+from barnabas.broker.controller.core.requests import allocate_producer_ids
 from barnabas.broker.image.records import RegisterBrokerRecord
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.cluster import (

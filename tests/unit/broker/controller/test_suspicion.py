@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.controller.core.suspicion import (
+from barnabas.broker.controller.core.sessions import (
     ACCEPTED_PAUSE_MS_MAX,
     PAUSE_MS,
     PAUSE_MS_MAX,
