@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from barnabas.broker.coordinator.groups import committing, migration
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
-from barnabas.broker.coordinator.groups.classic.records import group_record
 from barnabas.broker.coordinator.groups.classic.state import GroupState
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
@@ -20,26 +19,12 @@ from barnabas.broker.coordinator.groups.effects import (
     JoinCall,
     Responder,
 )
-from barnabas.broker.coordinator.groups.group import OffsetExpiry
-from barnabas.broker.coordinator.groups.group_base import ExistingGroup
+from barnabas.broker.coordinator.groups.group import ExistingGroup, OffsetExpiry
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, GroupRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.tables import GroupTables
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import MemberIdentity, MemberResponse, SyncGroupRequest
-
-
-def join_new_group(tables: GroupTables, call: JoinCall, at: At, effects: Effects, former: ConsumerGroup | None) -> None:
-    """Creates a classic group, unless the request names a member id. `former`: the consumer group of that id, which is deleted."""
-    request = call.request
-    if request.member_id:
-        effects.refuse_join(call.reply, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-        return
-    if former is not None:
-        effects.records += former.tombstones()
-    group = tables.classic[request.group_id] = ClassicGroup(request.group_id, state_timestamp_ms=at.now_ms)
-    effects.records.append(group_record(group))  # the group is recorded even if its first join fails
-    tables.classic_protocol.join(group, call, at, effects)
 
 
 class ClassicDecisions(ExistingGroup[ClassicGroup]):
@@ -100,18 +85,12 @@ class ClassicDecisions(ExistingGroup[ClassicGroup]):
         self._protocol.on_deadline(self._group, key, at, effects)
         return False
 
-    def remove_members(self, member_ids: tuple[str, ...], at: At, effects: Effects) -> None:
-        """`on_deadline` removes members."""
-
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def check_commit(self, committer: Committer, offsets: Sequence[OffsetRecord], at: At) -> None:
         committing.check_classic(self._group, committer)
         if not committer.is_transactional:
             self._protocol.extend_session(self._group, committer.member_id, at)
-
-    def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Allows every request."""
 
     def check_offset_delete(self) -> None:
         if not self.is_empty and not self._group.uses_consumer_protocol:

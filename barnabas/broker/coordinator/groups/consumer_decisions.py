@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from barnabas.broker.coordinator.groups import committing, migration
-from barnabas.broker.coordinator.groups.classic_decisions import join_new_group
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
 from barnabas.broker.coordinator.groups.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
@@ -19,8 +18,7 @@ from barnabas.broker.coordinator.groups.effects import (
     MemberAnswer,
     Responder,
 )
-from barnabas.broker.coordinator.groups.group import OffsetExpiry
-from barnabas.broker.coordinator.groups.group_base import ExistingGroup
+from barnabas.broker.coordinator.groups.group import ExistingGroup, OffsetExpiry
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.tables import GroupTables
 from barnabas.errors import BrokerError
@@ -37,7 +35,10 @@ log = logger("kafka.coordinator.group")
 
 
 class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
-    """A consumer group as a `Group`; `ConsumerProtocol` and `ClassicMembers` have the rules of members."""
+    """A consumer group as a `Group`; `ConsumerProtocol` and `ClassicMembers` have the rules of members.
+
+    It needs no rebalance of its own: each member gets its next assignment at its next heartbeat.
+    """
 
     __slots__ = ("_protocol",)
 
@@ -49,7 +50,7 @@ class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
 
     def join(self, call: JoinCall, at: At, effects: Effects) -> None:
         if self.is_empty:
-            join_new_group(self._tables, call, at, effects, self._group)
+            self._join_new_group(call, at, effects)
             return
         group = self._group
         instance_id = call.request.group_instance_id
@@ -131,12 +132,6 @@ class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
 
     def start_sessions(self, at: At) -> None:
         self._protocol.start_sessions(self._group, self._tables.consumer_settings(self.group_id), at)
-
-    def rebalance(self, at: At, effects: Effects) -> None:
-        """Each member gets its next assignment at its next heartbeat."""
-
-    def is_over_size(self) -> bool:
-        return False
 
     def on_deadline(self, key: DeadlineKey, at: At, effects: Effects) -> bool:
         overdue = self._protocol.is_overdue(self._group, key)

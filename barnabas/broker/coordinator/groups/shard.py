@@ -4,7 +4,7 @@ KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Protocol
@@ -22,11 +22,12 @@ from barnabas.broker.coordinator.groups.effects import (
     Responder,
 )
 from barnabas.broker.coordinator.groups.group import Group
-from barnabas.broker.coordinator.groups.missing_group import MissingGroup
-from barnabas.broker.coordinator.groups.offset_expiry import expired_offsets
+from barnabas.broker.coordinator.groups.offsets import OffsetStore
 from barnabas.broker.coordinator.groups.record_codec import decode_record, encode_record
 from barnabas.broker.coordinator.groups.records import (
+    NO_EXPIRY,
     AnyRecord,
+    CommittedOffset,
     ConsumerRecord,
     GroupRecord,
     Kind,
@@ -71,7 +72,7 @@ class GroupShard:
         classic = self.tables.classic.get(group_id)
         if classic is not None:
             return ClassicDecisions(self.tables, classic)
-        return MissingGroup(self.tables, group_id)
+        return Group(self.tables, group_id)
 
     def has_group(self, group_id: str) -> bool:
         return group_id in self.tables.classic or group_id in self.tables.consumer
@@ -248,3 +249,44 @@ def _log(record: ConsumerRecord | GroupRecord) -> None:
             log.info("Member is removed: group=%s member=%s", group, record.part)
         else:
             log.info("Member joins or changes: group=%s member=%s", group, record.part)
+
+
+def expired_offsets(
+    present: Callable[[], Group], offsets: OffsetStore, retention_ms: int, now_ms: int
+) -> Generator[tuple[int, Sequence[OffsetRecord]], None, bool]:
+    """Yields the number of checked offsets and tombstones of expired ones, to be staged before the next step.
+
+    An offset stays while an open transaction has a newer one for its partition, or members read its topic. OffsetCommit 2 to 4 may name an
+    expiry time. Returns whether the group has no offsets left, committed or pending. `present` returns the current group: members may join
+    between two steps, and then its offsets stay.
+    """
+    group = present()
+    if group.offset_expiry() is None:
+        return False
+    group_id = group.group_id
+    for topic, partitions in offsets.chunks(group_id):
+        group = present()
+        expiry = group.offset_expiry()
+        if expiry is None:
+            return False
+        if group.is_subscribed_to(topic):
+            yield 1, []
+            continue
+        records = []
+        for partition in partitions:
+            committed = offsets.get(group_id, topic, partition)
+            if (
+                committed is not None
+                and _is_expired(committed, expiry.emptied_ms, retention_ms, now_ms)
+                and not offsets.is_pending(group_id, topic, partition)
+            ):
+                records.append(OffsetRecord(group_id, topic, partition, None))
+        yield len(partitions), records
+    return not offsets.has_any(group_id)
+
+
+def _is_expired(committed: CommittedOffset, emptied_ms: int | None, retention_ms: int, now_ms: int) -> bool:
+    if committed.expire_timestamp_ms != NO_EXPIRY:
+        return now_ms >= committed.expire_timestamp_ms
+    since_ms = committed.commit_timestamp_ms if emptied_ms is None else emptied_ms
+    return now_ms - since_ms >= retention_ms
