@@ -24,7 +24,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 DOCSTRING_LINES_MAX = 25
 INTERNAL_TOPIC = re.compile(r"__(consumer_offsets|transaction_state|cluster_metadata|share_group_state)(-\d+)?")
 HOME_OF_INTERNAL_TOPICS = Path("protocol/internal_topics.py")
-ANY_IN_BROKER_MAX = 49  # uses of the type Any in barnabas/broker; lower it when you remove some
+ANY_IN_BROKER_MAX = 48  # uses of the type Any in barnabas/broker; lower it when you remove some
 
 # Physical lines of code, and words of hand-written documents: they fall, and only a new feature raises them by what it needs.
 LINES_MAX = {"barnabas": 113_960, "tests": 117_490}

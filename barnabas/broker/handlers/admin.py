@@ -30,7 +30,6 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicState,
     ElectLeadersRequest,
     UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
 )
 from barnabas.protocol.schema import Message
 
@@ -65,7 +64,7 @@ def answered_later(call: Call[Message], ask: Ask, refuse: Refuse) -> Pending[Mes
     return pending
 
 
-def forwarded(controller: ControllerChannel, call: Call[Any], refuse: Refuse) -> Pending[Any]:
+def forwarded(controller: ControllerChannel, call: Call[Message], refuse: Refuse) -> Pending[Message]:
     """Asks the controller the request itself."""
     return answered_later(call, lambda done: controller.request(call.request, done, access=call.access), refuse)
 
@@ -146,15 +145,14 @@ def elect_leaders(needs: Needs, call: Call[ElectLeadersRequest]) -> Answer:
     )
 
 
-def update_features(needs: Needs, call: Call[UpdateFeaturesRequest]) -> Pending[UpdateFeaturesResponse]:
+def update_features(needs: Needs, call: Call[UpdateFeaturesRequest]) -> Pending[Message]:
     """Changes finalized feature levels of the cluster (KIP-584). Ignores `timeout_ms`, as Kafka does."""
     return forwarded(needs.controller, call, refuse)
 
 
 def _refuse_topics(call: Call[CreateTopicsRequest] | Call[CreatePartitionsRequest], error: BrokerError) -> Message:
     """One error for each topic, also for one that the request names twice."""
-    by_name: dict[str, Any] = {each.name: each for each in call.request.topics}
-    return refuse_each(call, error, type(call.request)(topics=list(by_name.values())))
+    return refuse_each(call, error, {each.name: each for each in call.request.topics}.values())
 
 
 def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -> DeleteTopicsResponse:

@@ -19,8 +19,8 @@ from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
 )
+from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
@@ -42,9 +42,7 @@ def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> An
     )
 
 
-def list_partition_reassignments(
-    needs: Needs, call: Call[ListPartitionReassignmentsRequest]
-) -> Pending[ListPartitionReassignmentsResponse]:
+def list_partition_reassignments(needs: Needs, call: Call[ListPartitionReassignmentsRequest]) -> Pending[Message]:
     """Lists the reassignments in progress."""
     return forwarded(needs.controller, call, refuse)
 
