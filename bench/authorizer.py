@@ -14,7 +14,6 @@ from typing import cast
 
 from barnabas.broker.api.call import Call
 from barnabas.broker.api.principal import Principal
-from barnabas.broker.authorization.audit_log import AuditLog
 from barnabas.broker.authorization.authorizer import Authorizer
 from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.handlers.fetch import fetch
@@ -48,7 +47,7 @@ def _acl(name: str, principal: str, pattern: PatternType = PatternType.LITERAL) 
 def main() -> None:
     for shape, acl in SHAPES.items():
         image = MetadataImage(acls={n.to_bytes(16, "big"): acl(n) for n in range(ACLS)})
-        authorizer = Authorizer(AuthorizerSettings(), AuditLog(), lambda: True)
+        authorizer = Authorizer(AuthorizerSettings(), lambda: True)
         delta = finished(difference(MetadataImage(), image))
         began = time.perf_counter()
         finished(authorizer.follow(image, delta))

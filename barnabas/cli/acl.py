@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from barnabas.broker.api.access import OPERATIONS
-from barnabas.broker.authorization.authorizer import Authorizer, Ruling, SilentAudit, java_address
+from barnabas.broker.authorization.authorizer import Authorizer, Ruling, java_address
 from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.image.image import AclImage, MetadataImage, difference
 from barnabas.cli.client_properties import WrongCall
@@ -184,7 +184,7 @@ async def explain(
 
 def _ruling(acls: Sequence[AclBinding], asked: AclBinding, settings: AuthorizerSettings) -> Ruling:
     """The decision of the broker's own authorizer with these ACLs."""
-    authorizer = Authorizer(settings, SilentAudit(), lambda: True)
+    authorizer = Authorizer(settings, lambda: True)
     images = [
         AclImage(
             each.resource_type,

@@ -4,16 +4,19 @@ Order: super user; nothing before the image is loaded; DENY; ALLOW; `allow.every
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from ipaddress import IPv6Address
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from barnabas.broker.api.access import CLUSTER_NAME, OPERATIONS, Access
+from barnabas.broker.api.access import CLUSTER_NAME, OPERATIONS
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.authorization.acl_index import AclIndex, acl_keys
 from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.image.image import AclImage, MetadataDelta, MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.loggers import TRACE, logger
+from barnabas.protocol import registry
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.work import Work, finished
 
@@ -22,6 +25,18 @@ CACHED_OF_CLIENT_MAX: Final = 5_000  # decisions about one principal and host: n
 CACHED_NAME_MAX: Final = 512  # characters; decisions about longer names are not cached
 ANY_NAME: Final = "hardcode"  # the name that Kafka asks about first, so that super users pass whatever the ACLs say
 NO_REQUEST: Final = -1  # the question is not part of a client's request
+
+audit_log = logger("kafka.authorizer.logger")
+
+# as Kafka's audit log writes them
+_TYPE_NAMES: Final = {
+    AclResourceType.TOPIC: "Topic",
+    AclResourceType.GROUP: "Group",
+    AclResourceType.CLUSTER: "Cluster",
+    AclResourceType.TRANSACTIONAL_ID: "TransactionalId",
+    AclResourceType.DELEGATION_TOKEN: "DelegationToken",
+    AclResourceType.USER: "User",
+}
 
 _Question = tuple[int, int, str | None]  # operation, type, name; name None: any resource of the type
 
@@ -59,59 +74,6 @@ DEFAULT_ALLOW: Final = Ruling(True)
 DEFAULT_DENY: Final = Ruling(False)
 
 
-class DecisionAudit(Protocol):
-    """Port of the audit log."""
-
-    def allowed_wanted(self) -> bool:
-        """Whether allowing decisions are written (level DEBUG)."""
-        ...
-
-    def asked_wanted(self) -> bool:
-        """Whether decisions that only filter a list are written (level TRACE)."""
-        ...
-
-    def write(
-        self,
-        access: Access,
-        ruling: Ruling,
-        question: tuple[AclOperation, AclResourceType, str],
-        api_key: int,
-        references: int,
-        *,
-        asked_only: bool,
-    ) -> None:
-        """Writes one decision.
-
-        Args:
-            api_key: of the request; -1 without one.
-            references: number of the request's elements about the resource.
-            asked_only: the decision only filters a list.
-        """
-        ...
-
-
-class SilentAudit:
-    """Writes nothing: outside of a broker."""
-
-    def allowed_wanted(self) -> bool:
-        return False
-
-    def asked_wanted(self) -> bool:
-        return False
-
-    def write(
-        self,
-        access: Access,
-        ruling: Ruling,
-        question: tuple[AclOperation, AclResourceType, str],
-        api_key: int,
-        references: int,
-        *,
-        asked_only: bool,
-    ) -> None:
-        """No effect."""
-
-
 class Authorizer:
     """The authorizer of a node. It caches up to CACHED_MAX decisions, and drops them when ACLs change.
 
@@ -123,9 +85,8 @@ class Authorizer:
         generation: changes whenever the cached decisions are dropped.
     """
 
-    def __init__(self, settings: AuthorizerSettings, audit: DecisionAudit, loaded: Callable[[], bool]) -> None:
+    def __init__(self, settings: AuthorizerSettings, loaded: Callable[[], bool]) -> None:
         self.settings = settings
-        self.audit = audit
         self.index = AclIndex()
         self.generation = 0
         self._loaded = loaded
@@ -153,7 +114,7 @@ class Authorizer:
 
     def fixed(self) -> Authorizer:
         """The authorizer as of now, with a cache of its own."""
-        found = Authorizer(self.settings, self.audit, self._loaded)
+        found = Authorizer(self.settings, self._loaded)
         found.index = self.index
         found._is_loaded = self._is_loaded
         return found
@@ -231,8 +192,7 @@ class AuthorizedAccess:
     @property
     def standing(self) -> tuple[int, str, str] | None:
         """Client and generation of these decisions; None if allowed ones are logged, as each request has its lines."""
-        authorizer = self._authorizer
-        return None if authorizer.audit.allowed_wanted() else (authorizer.generation, self._text, self.host)
+        return None if audit_log.isEnabledFor(logging.DEBUG) else (self._authorizer.generation, self._text, self.host)
 
     def asked_by(self, api_key: int) -> AuthorizedAccess:
         found = self._by_api.get(api_key)
@@ -255,12 +215,11 @@ class AuthorizedAccess:
     ) -> bool:
         """Arguments as of `Access.allows`. Raises BrokerError (UNKNOWN_SERVER_ERROR) before the metadata is loaded."""
         ruling = self._ruling(operation, resource_type, name)
-        audit = self._authorizer.audit
         if ruling.allowed:
-            if audit.allowed_wanted():
+            if audit_log.isEnabledFor(logging.DEBUG):
                 self._write(ruling, operation, resource_type, name, references, asked_only=False)
             return True
-        if log or audit.asked_wanted():
+        if log or audit_log.isEnabledFor(TRACE):
             self._write(ruling, operation, resource_type, name, references, asked_only=not log)
         return False
 
@@ -279,12 +238,11 @@ class AuthorizedAccess:
     def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
         """The allowed operations as a bit field. Raises as `allows`."""
         found = 0
-        audit = self._authorizer.audit
         for operation in OPERATIONS[resource_type]:
             ruling = self._ruling(operation, resource_type, name)
             if ruling.allowed:
                 found |= 1 << operation
-            if audit.asked_wanted():
+            if audit_log.isEnabledFor(TRACE):
                 self._write(ruling, operation, resource_type, name, 1, asked_only=True)
         return found
 
@@ -317,8 +275,21 @@ class AuthorizedAccess:
         *,
         asked_only: bool,
     ) -> None:
-        self._authorizer.audit.write(
-            self, ruling, (operation, resource_type, name), self._api_key, references, asked_only=asked_only
+        """Writes a line of the audit log, as Kafka does. `asked_only`: the decision only filters a list."""
+        api = registry.API.get(self._api_key)
+        audit_log.log(
+            TRACE if asked_only else logging.DEBUG if ruling.allowed else logging.INFO,
+            "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s"
+            " with resourceRefCount = %d based on rule %s",
+            self.principal,
+            "Allowed" if ruling.allowed else "Denied",
+            operation.name,
+            self.host,
+            _TYPE_NAMES.get(resource_type, "Unknown"),
+            name,
+            "none" if api is None else api.name,
+            references,
+            ruling.rule,
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from barnabas.broker.authorization.audit_log import AuditLog
 from barnabas.broker.authorization.authorizer import Authorizer
 from barnabas.broker.config.authorizer_settings import AuthorizerSettings
 from barnabas.broker.controller.controller import QuorumController
@@ -35,7 +34,7 @@ def node_authorizer(
         registered |= {each.incarnation_id for each in image.controllers.values()}
         return process.incarnation_id in registered or (controller is not None and controller.active)
 
-    made = Authorizer(settings, AuditLog(), loaded)
+    made = Authorizer(settings, loaded)
     current.follow(made.follow)
     current.subscribe(made.on_image)
     return made

@@ -13,7 +13,6 @@ import pytest
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.principal import USER, Principal
 from barnabas.broker.authorization import authorizer as module
-from barnabas.broker.authorization.audit_log import AuditLog
 from barnabas.broker.authorization.authorizer import Authorizer, java_address
 from barnabas.broker.config.authorizer_settings import AuthorizerSettings, authorizer_settings
 from barnabas.broker.config.table import AUTHORIZER_CLASS
@@ -55,7 +54,7 @@ def publish(authorizer: Authorizer, former: MetadataImage, image: MetadataImage,
 
 
 def made(*acls: AclImage, settings: AuthorizerSettings = NO_SETTINGS) -> tuple[Authorizer, MetadataImage]:
-    authorizer = Authorizer(settings, AuditLog(), lambda: True)
+    authorizer = Authorizer(settings, lambda: True)
     image = image_of(acls)
     publish(authorizer, MetadataImage(), image)
     return authorizer, image
@@ -162,7 +161,7 @@ def test_a_change_applies_to_the_next_question_of_an_open_connection() -> None:
 def test_before_the_metadata_is_loaded_only_super_users_pass() -> None:
     loaded: list[bool] = []
     settings = AuthorizerSettings(frozenset({"User:admin"}), allow_if_no_acl=True)
-    authorizer = Authorizer(settings, AuditLog(), lambda: bool(loaded))
+    authorizer = Authorizer(settings, lambda: bool(loaded))
     assert authorizer.access(Principal(USER, "admin"), HOST).allows(O.CLUSTER_ACTION, T.CLUSTER)
     access = authorizer.access(ALICE, HOST)
     with pytest.raises(BrokerError, match="not loaded"):
