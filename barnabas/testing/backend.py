@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 from barnabas.errors import BrokerError
 from barnabas.testing.errors import KitError, NotPossible, broker_names, unknown
@@ -202,88 +202,94 @@ class BrokerFiles(NamedTuple):
     log: Path
 
 
-class Backend(Protocol):
-    """Brokers of one cluster; callers check broker ids. Each coroutine ends by its own deadline or its caller's; `abandon` never waits."""
+class Backend:
+    """Brokers of one cluster; callers check broker ids. Each coroutine ends by its own deadline or its caller's; `abandon` never waits.
+
+    What this class does itself holds for a Kafka that was started elsewhere.
+    """
 
     mode: Mode
-    log_dirs: int  # of each broker
-    on_event: Callable[[int, str, Any], None]  # broker id, name, JSON value; called in the kit's thread
-    before_start: Callable[[int], Commands]  # broker id → what it runs before its node exists
+    log_dirs = 1  # of each broker
+
+    def __init__(self) -> None:
+        # broker id, name, JSON value; called in the kit's thread
+        self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
+        # broker id → what it runs before its node exists
+        self.before_start: Callable[[int], Commands] = lambda broker_id: ()
 
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT of every broker, separated by commas."""
-        ...
+        raise NotImplementedError
 
     @property
     def internal_servers(self) -> str:
         """Addresses of the internal listener, for the kit's own client."""
-        ...
+        raise NotImplementedError
 
     @property
     def broker_ids(self) -> list[int]:
         """Running or not."""
-        ...
+        raise NotImplementedError
 
     def address(self, broker_id: int) -> tuple[str, int]:
         """Host and port for clients."""
-        ...
-
-    def pid(self, broker_id: int) -> int | None:
-        """None if it is down or runs in this process."""
-        ...
-
-    def files(self, broker_id: int) -> BrokerFiles:
-        """Raises NotPossible if it has none here."""
-        ...
-
-    def state(self, broker_id: int) -> RunState: ...
-
-    def may_end(self, broker_id: int, allowed: bool = True) -> None:
-        """Whether an exit before its next start is expected."""
-        ...
-
-    async def settle(self, broker_id: int) -> None:
-        """Returns when everything that the broker has reported is processed."""
-        ...
-
-    def failures(self) -> list[str]:
-        """A sentence for each unexpected exit since the last call."""
-        ...
+        raise NotImplementedError
 
     async def start(self) -> None:
         """Returns when all brokers serve. On an error none is left."""
-        ...
+        raise NotImplementedError
+
+    def pid(self, broker_id: int) -> int | None:
+        """None if it is down or runs in this process."""
+        return None
+
+    def files(self, broker_id: int) -> BrokerFiles:
+        """Raises NotPossible if it has none here."""
+        raise not_possible("the data directory or the log of a broker", self.mode)
+
+    def state(self, broker_id: int) -> RunState:
+        return "running"
+
+    def may_end(self, broker_id: int, allowed: bool = True) -> None:
+        """Whether an exit before its next start is expected."""
+
+    async def settle(self, broker_id: int) -> None:
+        """Returns when everything that the broker has reported is processed."""
+
+    def failures(self) -> list[str]:
+        """A sentence for each unexpected exit since the last call."""
+        return []
 
     async def stop(self) -> None:
         """Ends every broker and deletes the data."""
-        ...
+        self.abandon()
 
     def abandon(self) -> None:
         """Like `stop`, without a loop, at process exit. Never waits long."""
-        ...
 
     async def start_broker(self, broker_id: int) -> None:
         """Starts a broker on its data; returns when it serves."""
-        ...
+        raise not_possible("start_broker", self.mode)
 
     async def stop_broker(self, broker_id: int) -> None:
         """Stops a broker cleanly, after handing over its leaderships."""
-        ...
+        raise not_possible("stop_broker", self.mode)
 
     async def kill_broker(self, broker_id: int, lose: Lose = "nothing") -> None:
         """Like SIGKILL: written data stay; with "page_cache" only synced data."""
-        ...
+        raise not_possible("kill", self.mode)
 
     async def pause_broker(self, broker_id: int) -> None:
         """Like SIGSTOP."""
-        ...
+        raise not_possible("pause", self.mode)
 
-    async def resume_broker(self, broker_id: int) -> None: ...
+    async def resume_broker(self, broker_id: int) -> None:
+        raise not_possible("resume", self.mode)
 
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
         """Runs a command of node_commands.py in the event loop of a broker."""
-        ...
+        raise not_possible(f"command '{name}'", self.mode)
 
 
 def check_loss(mode: Mode, state: RunState, broker_id: int, lose: str) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from barnabas.testing.backend import Mode, RunState, Shape
+from barnabas.testing.backend import Backend, RunState, Shape
 from barnabas.testing.errors import KitError
-from barnabas.testing.extension import Commands
 from barnabas.testing.ports import HOST, ReservedPorts
 
 
@@ -33,14 +31,11 @@ class LocalBroker(Protocol):
 B = TypeVar("B", bound=LocalBroker)
 
 
-class LocalBackend(ABC, Generic[B]):
+class LocalBackend(Backend, ABC, Generic[B]):
     """The part of `Backend` that is the same for threads and processes."""
 
-    mode: Mode
-
     def __init__(self, shape: Shape) -> None:
-        self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
-        self.before_start: Callable[[int], Commands] = lambda broker_id: ()
+        super().__init__()
         self._ports = ReservedPorts(shape.brokers, shape.port)
         self._inner_ports = ReservedPorts(shape.inner_ports)
         self.log_dirs = shape.log_dirs
@@ -97,20 +92,9 @@ class LocalBackend(ABC, Generic[B]):
             self.abandon()
             raise
 
-    async def stop(self) -> None:
-        self.abandon()
-
-    @abstractmethod
-    async def start_broker(self, broker_id: int) -> None:
-        """See `Backend`."""
-
-    @abstractmethod
-    async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
-        """See `Backend`."""
-
     @abstractmethod
     def abandon(self) -> None:
-        """See `Backend`. Ends the brokers, then calls `_release`."""
+        """As of `Backend`: ends the brokers, then calls `_release`."""
 
     def _release(self) -> None:
         self._ports.release()
