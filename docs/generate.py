@@ -241,7 +241,9 @@ def commands() -> str:
         inner = sorted(name for name in parent if not name.startswith("-"))
         kind, options, values = "", ["--help"], list(inner)
         if parent.default_command is not None:
-            arguments = parent.assemble_argument_collection(parse_docstring=True)
+            arguments = parent.assemble_argument_collection(
+                default_parameter=app.default_parameter, parse_docstring=True
+            )
             places = [
                 each for each in arguments if each.index is not None or each.field_info.kind.name == "VAR_POSITIONAL"
             ]

@@ -50,9 +50,9 @@ Where = Annotated[
         help="TYPE:NAME, such as topic:orders, group:billing, topic:*; or cluster. Types: " + ", ".join(_TYPES) + "."
     ),
 ]
-Prefixed = Annotated[bool, Parameter(negative=(), help="For all resources whose name begins with NAME.")]
+Prefixed = Annotated[bool, Parameter(help="For all resources whose name begins with NAME.")]
 Host = Annotated[str, Parameter(help="Address of clients; * for all.")]
-Deny = Annotated[bool, Parameter(negative=(), help="Deny instead of allow.")]
+Deny = Annotated[bool, Parameter(help="Deny instead of allow.")]
 
 
 @app.command(
@@ -64,9 +64,7 @@ Deny = Annotated[bool, Parameter(negative=(), help="Deny instead of allow.")]
 async def list_(
     *,
     resource: Annotated[str | None, Parameter(help="Only of TYPE:NAME, or of a type.")] = None,
-    match: Annotated[
-        bool, Parameter(negative=(), help="With --resource: all that match the name, also prefixes and *.")
-    ] = False,
+    match: Annotated[bool, Parameter(help="With --resource: all that match the name, also prefixes and *.")] = False,
     principal: Annotated[str | None, Parameter(help="Only of this principal.")] = None,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -157,9 +155,7 @@ async def explain(
         list[str] | None,
         Parameter(help="A principal of super.users, which brokers do not tell; may be given several times."),
     ] = None,
-    allow_if_no_acl: Annotated[
-        bool, Parameter(negative=(), help="The brokers have allow.everyone.if.no.acl.found=true.")
-    ] = False,
+    allow_if_no_acl: Annotated[bool, Parameter(help="The brokers have allow.everyone.if.no.acl.found=true.")] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:

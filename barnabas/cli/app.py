@@ -169,7 +169,7 @@ app = App(
     name="barnabas",
     help="A Kafka cluster in Python: brokers with Kafka's wire protocol, Kafka's files and exactly-once transactions.",
     version=_version,
-    default_parameter=Parameter(show_default=_shown_default, converter=_converted),
+    default_parameter=Parameter(show_default=_shown_default, converter=_converted, negative=()),
     help_epilogue=_examples(
         "`barnabas up` starts three brokers on 127.0.0.1:9092, :9093 and :9094.",
         "`echo hello | barnabas produce orders` writes a record.",

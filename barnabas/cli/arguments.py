@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from barnabas.cli.client_properties import WrongCall
 
-Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Kafka's config names; may be repeated.")]
+Settings = Annotated[tuple[str, ...], Parameter(help="key=value, Kafka's config names; may be repeated.")]
 
 DURATION_MS_MAX: Final = 2**53
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}

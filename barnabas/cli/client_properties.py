@@ -20,7 +20,7 @@ ClientKind = Literal["admin", "producer", "consumer"]
 CONFIG_BYTES_MAX = 1024 * 1024
 Properties = Annotated[
     tuple[str, ...],
-    Parameter(name=["--property", "-X"], negative=(), help="key=value, a client property of Kafka; may be repeated."),
+    Parameter(name=["--property", "-X"], help="key=value, a client property of Kafka; may be repeated."),
 ]
 
 

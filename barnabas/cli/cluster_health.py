@@ -63,7 +63,7 @@ def health(
     json_: Json = False,
     watch: Watch = False,
     exit_when_healthy: Annotated[
-        bool, Parameter(negative=(), help="Wait, also for a cluster that starts, and exit with 0 when it is healthy.")
+        bool, Parameter(help="Wait, also for a cluster that starts, and exit with 0 when it is healthy.")
     ] = False,
     within: Annotated[
         float | None, Parameter(help="Seconds that --exit-when-healthy waits at most; then it exits with 10.")

@@ -40,8 +40,8 @@ Name = Annotated[
         help="Name of the resource: a topic, a group, client metrics, or a broker's node id; `default` for the default of all brokers."
     ),
 ]
-DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only check the changes.")]
-AnyKey = Annotated[bool, Parameter(negative=(), help="Also keys that the broker does not list, such as a plugin's.")]
+DryRun = Annotated[bool, Parameter(name="--dry-run", help="Only check the changes.")]
+AnyKey = Annotated[bool, Parameter(help="Also keys that the broker does not list, such as a plugin's.")]
 
 
 @app.command(
@@ -53,9 +53,9 @@ async def describe(
     type_: Type,
     name: Name,
     *,
-    all_: Annotated[bool, Parameter(name="--all", negative=(), help="Also configs that have their default.")] = False,
-    key: Annotated[tuple[str, ...], Parameter(negative=(), help="Only this config, set or not.")] = (),
-    documentation: Annotated[bool, Parameter(negative=(), help="Also what each config means.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="Also configs that have their default.")] = False,
+    key: Annotated[tuple[str, ...], Parameter(help="Only this config, set or not.")] = (),
+    documentation: Annotated[bool, Parameter(help="Also what each config means.")] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -99,7 +99,7 @@ async def alter(
     *settings: Annotated[str, Parameter(help="key=value; all after the first = is the value, commas included.")],
     append: Settings = (),
     subtract: Settings = (),
-    delete: Annotated[tuple[str, ...], Parameter(negative=(), help="A key to reset to its default.")] = (),
+    delete: Annotated[tuple[str, ...], Parameter(help="A key to reset to its default.")] = (),
     file: Annotated[Path | None, Parameter(help="A properties file with more settings.")] = None,
     any_key: AnyKey = False,
     dry_run: DryRun = False,
@@ -138,7 +138,7 @@ async def delete(
     type_: Type,
     name: Name,
     *keys: Annotated[str, Parameter(help="Configs to reset to their defaults.")],
-    all_: Annotated[bool, Parameter(name="--all", negative=(), help="Every config that is set there.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="Every config that is set there.")] = False,
     dry_run: DryRun = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,

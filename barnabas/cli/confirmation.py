@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from barnabas.cli.client_properties import WrongCall
 
-Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="Do it without a question.")]
+Yes = Annotated[bool, Parameter(name=["--yes", "-y"], help="Do it without a question.")]
 
 
 def confirm(yes: bool, question: str, unchanged: str = "nothing was changed") -> None:

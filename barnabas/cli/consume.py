@@ -42,9 +42,9 @@ class PrintOptions:
     ] = "value"
     json_: Annotated[
         bool,
-        Parameter(name="--json", negative=(), help="One JSON object a record, on one line (indented on a terminal)."),
+        Parameter(name="--json", help="One JSON object a record, on one line (indented on a terminal)."),
     ] = False
-    print_key: Annotated[bool, Parameter(negative=(), help="Print the key and a tab before each value.")] = False
+    print_key: Annotated[bool, Parameter(help="Print the key and a tab before each value.")] = False
     decode: Annotated[Decode | None, Parameter(help="Print values as utf-8, hex, base64 or json.")] = None
     decode_key: Annotated[Decode | None, Parameter(help="The same for keys.")] = None
 
@@ -82,11 +82,9 @@ def consume(
     *topics: Annotated[str, Parameter(help="Topics to read.")],
     pattern: Annotated[str | None, Parameter(help="Topics whose whole name matches this regular expression.")] = None,
     partition: Annotated[
-        tuple[int, ...], Parameter(name=["--partition", "-p"], negative=(), help="Only this one; may be repeated.")
+        tuple[int, ...], Parameter(name=["--partition", "-p"], help="Only this one; may be repeated.")
     ] = (),
-    from_beginning: Annotated[
-        bool, Parameter(negative=(), help="Begin at the first record [default: at new records].")
-    ] = False,
+    from_beginning: Annotated[bool, Parameter(help="Begin at the first record [default: at new records].")] = False,
     offset: Annotated[
         str | None,
         Parameter(
@@ -102,7 +100,7 @@ def consume(
         int | None, Parameter(name=["--max-records", "-n"], help="Stop after this many records.")
     ] = None,
     exit_at_end: Annotated[
-        bool, Parameter(name=["--exit-at-end", "-e"], negative=(), help="Stop at the present end of the topic.")
+        bool, Parameter(name=["--exit-at-end", "-e"], help="Stop at the present end of the topic.")
     ] = False,
     group: Annotated[str | None, Parameter(help="Consume as a member of this group; commit what is printed.")] = None,
     isolation: Annotated[

@@ -37,7 +37,7 @@ def dump(
             "the folder of a partition; or a data directory."
         ),
     ],
-    records: Annotated[bool, Parameter(help="Show the records of each batch.")] = True,
+    records: Annotated[bool, Parameter(negative="--no-records", help="Show the records of each batch.")] = True,
     offsets: Annotated[
         str | None, Parameter(help="Only batches of logs with these offsets: FROM..TO, FROM.., ..TO or one offset.")
     ] = None,

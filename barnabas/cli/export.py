@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 
 @local_command("export")
 def export(
-    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Topics to write.")],
+    topic: Annotated[tuple[str, ...], Parameter(help="Topics to write.")],
     *,
     to: Annotated[Path, Parameter(help="The directory for the files, new or empty.")],
     data: Annotated[
         tuple[Path, ...],
-        Parameter(negative=(), help="Data directory of a stopped broker, read instead of a cluster; may be repeated."),
+        Parameter(help="Data directory of a stopped broker, read instead of a cluster; may be repeated."),
     ] = (),
     format_: Annotated[Literal["parquet"], Parameter(name="--format", help="Format of the files.")] = "parquet",
-    committed: Annotated[bool, Parameter(help="Leave open and aborted transactions out.")] = True,
+    committed: Annotated[
+        bool, Parameter(negative="--no-committed", help="Leave open and aborted transactions out.")
+    ] = True,
     master: Annotated[str, Parameter(help="Spark's master: local[N] for N tasks at a time.")] = "local[2]",
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:

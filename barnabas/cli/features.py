@@ -25,7 +25,7 @@ Levels = Annotated[
     str,
     Parameter(help="FEATURE=LEVEL; a metadata.version by its name, such as metadata.version=4.3-IV0 or 4.3-IV0 alone."),
 ]
-DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only ask whether the cluster would accept it.")]
+DryRun = Annotated[bool, Parameter(name="--dry-run", help="Only ask whether the cluster would accept it.")]
 
 
 @app.command(help_epilogue="Examples:\n\n- `barnabas features describe`\n- `barnabas features describe --json`")
@@ -56,7 +56,7 @@ async def upgrade(
 @client_command("features downgrade")
 async def downgrade(
     *levels: Levels,
-    unsafe: Annotated[bool, Parameter(negative=(), help="Also if metadata is lost.")] = False,
+    unsafe: Annotated[bool, Parameter(help="Also if metadata is lost.")] = False,
     dry_run: DryRun = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,

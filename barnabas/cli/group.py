@@ -44,10 +44,8 @@ GroupId = Annotated[str, Parameter(help="The consumers' group.id.")]
 @client_command("group list")
 async def list_(
     *,
-    state: Annotated[tuple[str, ...], Parameter(negative=(), help=f"Only these: {', '.join(STATES)}.")] = (),
-    type_: Annotated[
-        tuple[str, ...], Parameter(name="--type", negative=(), help=f"Only these: {', '.join(TYPES)}.")
-    ] = (),
+    state: Annotated[tuple[str, ...], Parameter(help=f"Only these: {', '.join(STATES)}.")] = (),
+    type_: Annotated[tuple[str, ...], Parameter(name="--type", help=f"Only these: {', '.join(TYPES)}.")] = (),
     output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -77,9 +75,9 @@ async def list_(
 @client_command("group describe")
 async def describe(
     *groups: Annotated[str, Parameter(help="The consumers' group.id, one or more.")],
-    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All groups.")] = False,
-    members: Annotated[bool, Parameter(negative=(), help="Show the members and their partitions.")] = False,
-    state: Annotated[bool, Parameter(negative=(), help="Show one line for each group.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="All groups.")] = False,
+    members: Annotated[bool, Parameter(help="Show the members and their partitions.")] = False,
+    state: Annotated[bool, Parameter(help="Show one line for each group.")] = False,
     output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -142,8 +140,8 @@ async def delete(
 async def delete_offsets(
     group: GroupId,
     *,
-    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Topics whose offsets are deleted.")] = (),
-    partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of the topics.")] = (),
+    topic: Annotated[tuple[str, ...], Parameter(help="Topics whose offsets are deleted.")] = (),
+    partition: Annotated[tuple[int, ...], Parameter(help="Only these partitions of the topics.")] = (),
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Delete committed offsets of a group in topics that no member subscribes to."""
@@ -168,11 +166,9 @@ async def delete_offsets(
 async def remove_members(
     group: GroupId,
     *,
-    member: Annotated[
-        tuple[str, ...], Parameter(negative=(), help="Member ids, as `group describe --members` shows them.")
-    ] = (),
-    instance: Annotated[tuple[str, ...], Parameter(negative=(), help="Values of group.instance.id.")] = (),
-    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All members.")] = False,
+    member: Annotated[tuple[str, ...], Parameter(help="Member ids, as `group describe --members` shows them.")] = (),
+    instance: Annotated[tuple[str, ...], Parameter(help="Values of group.instance.id.")] = (),
+    all_: Annotated[bool, Parameter(name="--all", help="All members.")] = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Remove members from a group. The other members take over their partitions; a running member joins again."""

@@ -49,14 +49,10 @@ async def reset_offsets(
     ago: Annotated[str | None, Parameter(help="The first record of the last 30s, 15m, 2h, 7d, PT1H.")] = None,
     by: Annotated[int | None, Parameter(help="Move forward by this many records; backward if negative.")] = None,
     file: Annotated[Path | None, Parameter(help="The offsets of a CSV file with lines TOPIC,PARTITION,OFFSET.")] = None,
-    topic: Annotated[
-        tuple[str, ...], Parameter(negative=(), help="Only these topics [default: all with committed offsets].")
-    ] = (),
-    partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of the topics.")] = (),
-    execute: Annotated[
-        bool, Parameter(negative=(), help="Change the offsets; without it they are only shown.")
-    ] = False,
-    export: Annotated[bool, Parameter(negative=(), help="Print the new offsets as CSV.")] = False,
+    topic: Annotated[tuple[str, ...], Parameter(help="Only these topics [default: all with committed offsets].")] = (),
+    partition: Annotated[tuple[int, ...], Parameter(help="Only these partitions of the topics.")] = (),
+    execute: Annotated[bool, Parameter(help="Change the offsets; without it they are only shown.")] = False,
+    export: Annotated[bool, Parameter(help="Print the new offsets as CSV.")] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:

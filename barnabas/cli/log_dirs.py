@@ -16,13 +16,11 @@ from barnabas.client.types import TopicPartition
 @client_command("log-dirs")
 async def log_dirs(
     *,
-    broker: Annotated[tuple[int, ...], Parameter(negative=(), help="Only this broker [default: all that serve].")] = (),
-    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Only replicas of this topic.")] = (),
+    broker: Annotated[tuple[int, ...], Parameter(help="Only this broker [default: all that serve].")] = (),
+    topic: Annotated[tuple[str, ...], Parameter(help="Only replicas of this topic.")] = (),
     partitions: Annotated[
         bool,
-        Parameter(
-            negative=(), help="Show each replica, the largest first: its size, lag, and whether it is a future one."
-        ),
+        Parameter(help="Show each replica, the largest first: its size, lag, and whether it is a future one."),
     ] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,

@@ -44,7 +44,7 @@ app.command(
 )
 
 _Partitions = Annotated[str, Parameter(help="TOPIC:PARTITION.")]
-_Topics = Annotated[tuple[str, ...], Parameter(negative=(), help="Only this topic.")]
+_Topics = Annotated[tuple[str, ...], Parameter(help="Only this topic.")]
 
 
 class _Listed(NamedTuple):
@@ -69,13 +69,11 @@ class _Listed(NamedTuple):
 async def list_(
     topic: _Topics = (),
     *,
-    internal: Annotated[bool, Parameter(negative=(), help="Also the brokers' own topics.")] = False,
-    under_replicated: Annotated[bool, Parameter(negative=(), help="Only those with replicas out of sync.")] = False,
-    offline: Annotated[bool, Parameter(negative=(), help="Only those without a leader.")] = False,
-    not_preferred: Annotated[
-        bool, Parameter(negative=(), help="Only those whose leader is not the preferred one.")
-    ] = False,
-    reassigning: Annotated[bool, Parameter(negative=(), help="Only those that are being reassigned.")] = False,
+    internal: Annotated[bool, Parameter(help="Also the brokers' own topics.")] = False,
+    under_replicated: Annotated[bool, Parameter(help="Only those with replicas out of sync.")] = False,
+    offline: Annotated[bool, Parameter(help="Only those without a leader.")] = False,
+    not_preferred: Annotated[bool, Parameter(help="Only those whose leader is not the preferred one.")] = False,
+    reassigning: Annotated[bool, Parameter(help="Only those that are being reassigned.")] = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -101,16 +99,14 @@ async def list_(
 @client_command("partition elect")
 async def elect(
     *partitions: _Partitions,
-    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All partitions that need it.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="All partitions that need it.")] = False,
     topic: _Topics = (),
     file: Annotated[
         Path | None, Parameter(help='JSON of Kafka\'s tool: {"partitions": [{"topic", "partition"}]}.')
     ] = None,
     unclean: Annotated[
         bool,
-        Parameter(
-            negative=(), help="Elect any replica of a partition without a leader. May lose acknowledged records."
-        ),
+        Parameter(help="Elect any replica of a partition without a leader. May lose acknowledged records."),
     ] = False,
     yes: Yes = False,
     json_: Json = False,
@@ -138,12 +134,12 @@ async def elect(
 async def balance(
     *,
     replicas: Annotated[
-        bool, Parameter(negative=(), help="Also spread the replicas over all brokers that serve, which copies data.")
+        bool, Parameter(help="Also spread the replicas over all brokers that serve, which copies data.")
     ] = False,
     topic: _Topics = (),
-    execute: Annotated[bool, Parameter(negative=(), help="Do it; without this the plan is only shown.")] = False,
+    execute: Annotated[bool, Parameter(help="Do it; without this the plan is only shown.")] = False,
     throttle: Throttle = None,
-    ignore_racks: Annotated[bool, Parameter(negative=(), help="Plan as if brokers had no racks.")] = False,
+    ignore_racks: Annotated[bool, Parameter(help="Plan as if brokers had no racks.")] = False,
     wait: Wait = False,
     every: Every = 1.0,
     json_: Json = False,
@@ -193,7 +189,7 @@ _FINE = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
 @client_command("partition cancel")
 async def cancel(
     *partitions: _Partitions,
-    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All reassignments in progress.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="All reassignments in progress.")] = False,
     file: Annotated[Path | None, Parameter(help="The reassignments of a file of Kafka's tool.")] = None,
     keep_throttles: KeepThrottles = False,
     json_: Json = False,

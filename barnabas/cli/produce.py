@@ -48,16 +48,12 @@ class LineOptions:
         Parameter(name=["--key-separator", "-K"], help=r"The text before it in each line is the key; also \t \0 \x1f."),
     ] = None
     header: Annotated[
-        tuple[str, ...], Parameter(name=["--header", "-H"], negative=(), help="NAME=VALUE, or NAME for null; repeated.")
+        tuple[str, ...], Parameter(name=["--header", "-H"], help="NAME=VALUE, or NAME for null; repeated.")
     ] = ()
-    json_: Annotated[
-        bool, Parameter(name="--json", negative=(), help="Lines are records as `consume --json` writes them.")
-    ] = False
-    tombstone: Annotated[
-        bool, Parameter(name=["--tombstone", "-Z"], negative=(), help="Write null for an empty value.")
-    ] = False
+    json_: Annotated[bool, Parameter(name="--json", help="Lines are records as `consume --json` writes them.")] = False
+    tombstone: Annotated[bool, Parameter(name=["--tombstone", "-Z"], help="Write null for an empty value.")] = False
     null_marker: Annotated[str | None, Parameter(help="A key or a value that equals this text is null.")] = None
-    crlf: Annotated[bool, Parameter(negative=(), help="Remove the carriage return at the end of a line.")] = False
+    crlf: Annotated[bool, Parameter(help="Remove the carriage return at the end of a line.")] = False
     partition: Annotated[
         int | None, Parameter(name=["--partition", "-p"], help="Write all records to this partition.")
     ] = None
@@ -111,9 +107,9 @@ def produce(
     *,
     file: Annotated[
         tuple[Path, ...],
-        Parameter(name=["--file", "-f"], negative=(), help="Read this file; repeated. --file=- is standard input."),
+        Parameter(name=["--file", "-f"], help="Read this file; repeated. --file=- is standard input."),
     ] = (),
-    whole: Annotated[bool, Parameter(negative=(), help="Each file is the value of one record.")] = False,
+    whole: Annotated[bool, Parameter(help="Each file is the value of one record.")] = False,
     compression: Annotated[
         CompressionType | None, Parameter(name=["--compression", "-z"], help="gzip, snappy, lz4 or zstd.")
     ] = None,

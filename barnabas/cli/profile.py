@@ -38,9 +38,9 @@ def create(
         ),
     ] = None,
     set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative=(), help="A client property, key=value; may be repeated.")
+        tuple[str, ...], Parameter(name="--set", help="A client property, key=value; may be repeated.")
     ] = (),
-    replace: Annotated[bool, Parameter(negative=(), help="Replace a profile of this name.")] = False,
+    replace: Annotated[bool, Parameter(help="Replace a profile of this name.")] = False,
 ) -> None:
     """Store a profile. The first one is used from then on."""
     properties = key_values(set_)

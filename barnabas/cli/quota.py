@@ -55,11 +55,9 @@ class Entity:
     )
     client_id: Annotated[str | None, Parameter(help="The client id.")] = None
     ip: Annotated[str | None, Parameter(help="The address.")] = None
-    default_user: Annotated[bool, Parameter(negative=(), help="The default of users without a quota.")] = False
-    default_client_id: Annotated[bool, Parameter(negative=(), help="The default of client ids without a quota.")] = (
-        False
-    )
-    default_ip: Annotated[bool, Parameter(negative=(), help="The default of addresses without a quota.")] = False
+    default_user: Annotated[bool, Parameter(help="The default of users without a quota.")] = False
+    default_client_id: Annotated[bool, Parameter(help="The default of client ids without a quota.")] = False
+    default_ip: Annotated[bool, Parameter(help="The default of addresses without a quota.")] = False
 
     def named(self) -> dict[QuotaEntityType, str | None]:
         """The name by type; None is the default. Raises WrongCall: options exclude each other."""
@@ -80,7 +78,7 @@ class Entity:
 
 
 NO_ENTITY: Final = Entity()
-DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only check the changes.")]
+DryRun = Annotated[bool, Parameter(name="--dry-run", help="Only check the changes.")]
 
 
 @app.command(
@@ -147,7 +145,7 @@ async def set_(
 @client_command("quota remove")
 async def remove_(
     *quotas: Annotated[str, Parameter(help="Names of quotas, such as producer_byte_rate.")],
-    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All quotas of the entity.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="All quotas of the entity.")] = False,
     of: Entity = NO_ENTITY,
     dry_run: DryRun = False,
     json_: Json = False,

@@ -39,10 +39,10 @@ from barnabas.client.types import TopicPartition
 Throttle = Annotated[
     str | None, Parameter(help="Bytes a second that each broker may copy, such as 50M; removed when all is complete.")
 ]
-Wait = Annotated[bool, Parameter(negative=(), help="Wait until all is complete, then remove the throttles.")]
-WatchProgress = Annotated[bool, Parameter(name="--watch", negative=(), help="Like --wait, and show the progress.")]
-KeepThrottles = Annotated[bool, Parameter(negative=(), help="Leave the throttles of brokers and topics in place.")]
-IgnoreRacks = Annotated[bool, Parameter(negative=(), help="Plan as if brokers had no racks.")]
+Wait = Annotated[bool, Parameter(help="Wait until all is complete, then remove the throttles.")]
+WatchProgress = Annotated[bool, Parameter(name="--watch", help="Like --wait, and show the progress.")]
+KeepThrottles = Annotated[bool, Parameter(help="Leave the throttles of brokers and topics in place.")]
+IgnoreRacks = Annotated[bool, Parameter(help="Plan as if brokers had no racks.")]
 
 
 @client_command("partition reassign")
@@ -52,9 +52,9 @@ async def reassign_partitions(
         Path | None, Parameter(help='JSON of Kafka\'s tool: {"partitions": [{"topic", "partition", "replicas"}]}.')
     ] = None,
     generate: Annotated[
-        bool, Parameter(negative=(), help="Only print a plan as Kafka's JSON: --topic over --brokers, with few moves.")
+        bool, Parameter(help="Only print a plan as Kafka's JSON: --topic over --brokers, with few moves.")
     ] = False,
-    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="With --generate: this topic [default: all].")] = (),
+    topic: Annotated[tuple[str, ...], Parameter(help="With --generate: this topic [default: all].")] = (),
     topics_file: Annotated[
         Path | None, Parameter(help='With --generate: JSON of Kafka\'s tool, {"topics": [{"topic"}]}.')
     ] = None,
@@ -66,11 +66,11 @@ async def reassign_partitions(
     ] = None,
     ignore_racks: IgnoreRacks = False,
     verify: Annotated[
-        bool, Parameter(negative=(), help="Only show how far the plan is; remove the throttles if it is complete.")
+        bool, Parameter(help="Only show how far the plan is; remove the throttles if it is complete.")
     ] = False,
     throttle: Throttle = None,
     keep_throttles: KeepThrottles = False,
-    additional: Annotated[bool, Parameter(negative=(), help="Also while others are being reassigned.")] = False,
+    additional: Annotated[bool, Parameter(help="Also while others are being reassigned.")] = False,
     save: Annotated[
         Path | None, Parameter(help="Write the present replicas there as Kafka's JSON, for the way back.")
     ] = None,

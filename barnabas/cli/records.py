@@ -35,7 +35,7 @@ async def delete(
     file: Annotated[
         Path | None, Parameter(help='JSON of Kafka\'s tool: {"partitions": [{"topic", "partition", "offset"}]}.')
     ] = None,
-    dry_run: Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only show what would be deleted.")] = False,
+    dry_run: Annotated[bool, Parameter(name="--dry-run", help="Only show what would be deleted.")] = False,
     yes: Yes = False,
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,

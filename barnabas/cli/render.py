@@ -24,8 +24,8 @@ from barnabas.client.types import TopicPartition
 
 T = TypeVar("T")
 
-Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON instead of text.")]
-Watch = Annotated[bool, Parameter(name="--watch", negative=(), help="Keep the output up to date until Ctrl-C.")]
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON instead of text.")]
+Watch = Annotated[bool, Parameter(name="--watch", help="Keep the output up to date until Ctrl-C.")]
 Every = Annotated[float, Parameter(name="--every", help="Seconds between two updates.")]
 
 EVERY_S_MIN = 0.1

@@ -32,7 +32,6 @@ _MetricsListen = Annotated[
 _Environment = Annotated[
     bool,
     Parameter(
-        negative=(),
         help="Read settings from variables too, by the rules of Kafka's container image: KAFKA_NODE_ID is node.id. They "
         "win over --config; --set and other options win over them.",
     ),
@@ -40,7 +39,6 @@ _Environment = Annotated[
 _UntilStdinEnds = Annotated[
     bool,
     Parameter(
-        negative=(),
         help="Stop when standard input ends. A program that starts nodes keeps the other end of a pipe; when it ends, "
         "the nodes stop.",
     ),
@@ -56,8 +54,8 @@ def serve(
     quorum: str | None = None,
     config: Path | None = None,
     environment: _Environment = False,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
-    strict: Annotated[bool, Parameter(negative=())] = False,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    strict: bool = False,
     metrics_listen: _MetricsListen = None,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",

@@ -64,7 +64,7 @@ def info(*directories: Directories, json_: Json = False) -> None:
 def check_(
     *directories: Directories,
     all_records: Annotated[
-        bool, Parameter(negative=(), help="Also check the records that Kafka trusts at a start; reads everything.")
+        bool, Parameter(help="Also check the records that Kafka trusts at a start; reads everything.")
     ] = False,
     json_: Json = False,
 ) -> None:
@@ -106,13 +106,12 @@ def format_(
     ] = None,
     release: Annotated[str, Parameter(help="The metadata.version of a new cluster, such as 4.2 or 4.3-IV0.")] = "4.3",
     ignore_formatted: Annotated[
-        bool, Parameter(negative=(), help="Leave formatted directories as they are, instead of refusing them.")
+        bool, Parameter(help="Leave formatted directories as they are, instead of refusing them.")
     ] = False,
     add_scram: Annotated[
         list[str] | None,
         Parameter(
             name=["--add-scram", "-S"],
-            negative=(),
             help="A first user, as 'SCRAM-SHA-256=[name=alice,password=SECRET]'; may be given several times. "
             "The list of processes shows it: @FILE reads one argument from each line of a file.",
         ),

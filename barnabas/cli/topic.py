@@ -49,23 +49,19 @@ app = App(
 )
 
 
-Internal = Annotated[bool, Parameter(negative=(), help="Also the brokers' own topics.")]
+Internal = Annotated[bool, Parameter(help="Also the brokers' own topics.")]
 Names = Annotated[str, Parameter(help="Names or patterns of topics: 'load-*'.")]
-Regex = Annotated[
-    bool, Parameter(name=["--regex", "-r"], negative=(), help="They are regular expressions for whole names.")
-]
+Regex = Annotated[bool, Parameter(name=["--regex", "-r"], help="They are regular expressions for whole names.")]
 Configs = Annotated[
     tuple[str, ...],
-    Parameter(name=["--config", "-c"], negative=(), help="key=value, Kafka's config names; may be repeated."),
+    Parameter(name=["--config", "-c"], help="key=value, Kafka's config names; may be repeated."),
 ]
-IfExists = Annotated[bool, Parameter(negative=(), help="A topic that does not exist is no error.")]
+IfExists = Annotated[bool, Parameter(help="A topic that does not exist is no error.")]
 _OR = "; with other filters, partitions that match any of them."
-UnderReplicated = Annotated[bool, Parameter(negative=(), help=f"Only partitions with replicas out of sync{_OR}")]
-Unavailable = Annotated[bool, Parameter(negative=(), help=f"Only partitions without a leader{_OR}")]
-UnderMinIsr = Annotated[
-    bool, Parameter(negative=(), help=f"Only partitions with fewer in sync than min.insync.replicas{_OR}")
-]
-AtMinIsr = Annotated[bool, Parameter(negative=(), help=f"Only partitions with just min.insync.replicas in sync{_OR}")]
+UnderReplicated = Annotated[bool, Parameter(help=f"Only partitions with replicas out of sync{_OR}")]
+Unavailable = Annotated[bool, Parameter(help=f"Only partitions without a leader{_OR}")]
+UnderMinIsr = Annotated[bool, Parameter(help=f"Only partitions with fewer in sync than min.insync.replicas{_OR}")]
+AtMinIsr = Annotated[bool, Parameter(help=f"Only partitions with just min.insync.replicas in sync{_OR}")]
 
 
 @app.command(
@@ -91,7 +87,7 @@ async def create(
         Parameter(help="Brokers of each partition instead: ':' between brokers, ',' between partitions."),
     ] = None,
     config: Configs = (),
-    if_not_exists: Annotated[bool, Parameter(negative=(), help="A topic that exists is no error.")] = False,
+    if_not_exists: Annotated[bool, Parameter(help="A topic that exists is no error.")] = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Create topics."""
@@ -138,9 +134,7 @@ async def list_(
     *topics: Names,
     regex: Regex = False,
     internal: Internal = False,
-    long: Annotated[
-        bool, Parameter(name=["--long", "-l"], negative=(), help="Show partitions, leaders, records and size.")
-    ] = False,
+    long: Annotated[bool, Parameter(name=["--long", "-l"], help="Show partitions, leaders, records and size.")] = False,
     output: Output = DEFAULT_OUTPUT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -226,7 +220,7 @@ async def alter(
     *,
     partitions: Annotated[int | None, Parameter(help="Raise the number of partitions to this total.")] = None,
     config: Configs = (),
-    unset: Annotated[tuple[str, ...], Parameter(negative=(), help="A config to reset to its default.")] = (),
+    unset: Annotated[tuple[str, ...], Parameter(help="A config to reset to its default.")] = (),
     if_exists: IfExists = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:

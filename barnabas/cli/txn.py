@@ -56,9 +56,7 @@ app.command(
 @client_command("txn list")
 async def list_(
     *,
-    state: Annotated[
-        tuple[str, ...], Parameter(negative=(), help=f"Only these; may be repeated: {', '.join(STATES)}.")
-    ] = (),
+    state: Annotated[tuple[str, ...], Parameter(help=f"Only these; may be repeated: {', '.join(STATES)}.")] = (),
     longer_than: Annotated[
         str | None, Parameter(help="Only open transactions that are open for longer: 30s, 15m, 2h, PT1H.")
     ] = None,

@@ -49,8 +49,8 @@ async def describe_producers(
 @client_command("txn find-hanging")
 async def find_hanging(
     *,
-    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Only these topics [default: all].")] = (),
-    partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of the topics.")] = (),
+    topic: Annotated[tuple[str, ...], Parameter(help="Only these topics [default: all].")] = (),
+    partition: Annotated[tuple[int, ...], Parameter(help="Only these partitions of the topics.")] = (),
     older_than: Annotated[
         str, Parameter(help="Only transactions without a write for longer: the cluster's transaction.max.timeout.ms.")
     ] = "15m",

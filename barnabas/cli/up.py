@@ -48,7 +48,7 @@ _Lab = Annotated[
 ]
 _Tls = Annotated[
     bool,
-    Parameter(negative=(), help="TLS on all listeners, with a certificate authority that is made for this cluster."),
+    Parameter(help="TLS on all listeners, with a certificate authority that is made for this cluster."),
 ]
 _SaslOption = Annotated[
     Sasl | None,
@@ -56,7 +56,7 @@ _SaslOption = Annotated[
 ]
 _Acl = Annotated[
     bool,
-    Parameter(negative=(), help="Control access by ACLs: only admin may do everything. Needs --sasl or --tls."),
+    Parameter(help="Control access by ACLs: only admin may do everything. Needs --sasl or --tls."),
 ]
 _MetricsListen = Annotated[
     str | None,
@@ -76,12 +76,10 @@ def up(
         Path | None,
         Parameter(help="Keep the data here, for the next time [default: a temporary directory, removed at the end]."),
     ] = None,
-    set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative=(), help="key=value for every node; may be repeated.")
-    ] = (),
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", help="key=value for every node; may be repeated.")] = (),
     strict: Annotated[
         bool,
-        Parameter(negative=(), help="Refuse to start if a setting is unknown or has no effect here."),
+        Parameter(help="Refuse to start if a setting is unknown or has no effect here."),
     ] = False,
     log_level: Annotated[
         LogLevel,

@@ -35,9 +35,7 @@ app = App(
 )
 
 Name = Annotated[str, Parameter(help="Name of the user, as in its principal User:NAME.")]
-Mechanisms = Annotated[
-    list[Mechanism] | None, Parameter(name="--mechanism", help="May be given several times.", negative=())
-]
+Mechanisms = Annotated[list[Mechanism] | None, Parameter(name="--mechanism", help="May be given several times.")]
 
 
 @app.command(

@@ -29,7 +29,7 @@ def test_commands_were_found() -> None:
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS, ids=[name for name, _ in COMMANDS])
 def test_each_option_has_a_help_text(name: str, command: App) -> None:
-    arguments = command.assemble_argument_collection(parse_docstring=True)
+    arguments = command.assemble_argument_collection(default_parameter=app.default_parameter, parse_docstring=True)
     shown = [
         each for each in arguments if each.parameter.show is not False and each.name != "*"
     ]  # *: a group of options
