@@ -40,7 +40,9 @@ class _Declared(type):
         for key, value in fields.items():
             value.name = key
             del namespace[key]
-        namespace |= {"FIELDS": tuple(fields.values()), "__slots__": tuple(fields)}
+        namespace.setdefault("__slots__", tuple(fields))
+        if fields:
+            namespace["FIELDS"] = tuple(fields.values())
         made: Any = super().__new__(cls, name, bases, namespace | {key.upper(): arguments[key] for key in arguments})
         if "versions" in arguments:
             made._DECODERS = codegen.Coders(lambda version: DecoderSource(made, version))
