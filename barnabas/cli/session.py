@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import shlex
+import signal
 import socket
+import stat
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from inspect import signature
@@ -31,12 +35,12 @@ from barnabas.cli.client_properties import (
     read_client_properties,
     security_arguments,
 )
-from barnabas.cli.interruption import Interruptible
 from barnabas.cli.profiles import Profiles
-from barnabas.cli.streams import OutputUnwritable, printable
+from barnabas.cli.streams import READER_GONE, OutputUnwritable, printable
 from barnabas.client.errors import AuthorizationFailed, BrokerUnreachable, IllegalState, KafkaError, ResponseError
 from barnabas.client.net.core.bootstrap import parse_bootstrap
 from barnabas.errors import BarnabasError, LocalProtocolError
+from barnabas.runtime.loop import loop_factory
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.scope import Scope
 
@@ -49,6 +53,7 @@ P = ParamSpec("P")
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 DEFAULT_TIMEOUT_S: Final = 5.0
 TIMEOUT_S_MAX: Final = 86_400.0
+GRACE_S: Final = 0.7  # from the signal to the end of the process; tests allow one second
 
 
 class Ended(Exception):
@@ -432,3 +437,67 @@ def wrong_call(command: str, reason: str) -> int:
 def complain(command: str, reason: object) -> None:
     """Prints on stderr, in one line, why a command fails."""
     print(printable(f"barnabas {command}: {reason}"), file=sys.stderr)
+
+
+class Interruptible:
+    """Runs one coroutine until it ends or a signal arrives.
+
+    Attributes:
+        code: 0, or the exit code of what has ended it.
+    """
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    def run(self, main: Coroutine[Any, Any, None]) -> None:
+        """Runs `main` on a new loop and raises what it raises. A signal ends it: `code` is not 0 then."""
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            try:
+                runner.run(self._guarded(main))
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                if not self.code:
+                    raise
+
+    async def _guarded(self, main: Coroutine[Any, Any, None]) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def end(code: int) -> None:
+            self.code = code
+            loop.call_later(GRACE_S, self._give_up)
+            if task is not None:
+                task.cancel()
+
+        def on_signal(number: int) -> None:
+            if self.code:
+                self._give_up()
+            end(128 + number)
+
+        def on_reader_gone(output: int) -> None:
+            loop.remove_reader(output)
+            if not self.code:
+                end(READER_GONE)
+
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores SIGINT for its background jobs
+                    with suppress(NotImplementedError):  # Windows: KeyboardInterrupt ends the loop
+                        loop.add_signal_handler(number, on_signal, number)
+        if (output := _output_pipe()) is not None:
+            with suppress(NotImplementedError):
+                # The writing end of a pipe is readable when it has an error.
+                loop.add_reader(output, on_reader_gone, output)
+        await main
+
+    def _give_up(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(self.code)
+
+
+def _output_pipe() -> int | None:
+    """The descriptor of standard output if it is a pipe."""
+    try:
+        descriptor = sys.stdout.fileno()
+        return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None
+    except (OSError, ValueError):  # closed, or a test has put another stream there
+        return None

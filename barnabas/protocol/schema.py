@@ -7,28 +7,67 @@
         group_instance_id: str | None = field(String, since=3, nullable_since=3, default=None)
 
 A field that a version lacks is not sent and has its default after decoding. Unknown tagged fields and bytes after the
-last field are ignored, as in Kafka. Codecs are generated on first use (`codegen`).
+last field are ignored, as in Kafka. Codecs are generated on first use.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct as Layout
-from typing import Any, ClassVar, Final, Protocol, TypeVar, dataclass_transform, overload
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, dataclass_transform, overload
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.limits import DECODED_ELEMENTS_MAX
 from barnabas.ports import Buffer
-from barnabas.protocol import codegen
 from barnabas.protocol.decoding import DecoderSource
 from barnabas.protocol.encoding import EncoderSource
 from barnabas.protocol.primitives import read_uvarint
-from barnabas.protocol.source import flexible, layout_of
+from barnabas.protocol.source import default_statements, flexible, layout_of
 from barnabas.protocol.wire import Array, Field, Fixed, Text, Wire, present
 
 T = TypeVar("T")
 
 _MISSING: Any = object()
 _PREFIX = Layout(">h")
+
+
+class Coders(dict[int, Callable[..., Any]]):
+    """Version → decoder or encoder of one message, generated on first use."""
+
+    def __init__(self, source_of: Callable[[int], DecoderSource | EncoderSource]) -> None:
+        super().__init__()
+        self._source_of = source_of
+
+    def __missing__(self, version: int) -> Callable[..., Any]:
+        self[version] = made = cast("Callable[..., Any]", self._source_of(version).compile())
+        return made
+
+
+def make_init(cls: type[Any]) -> Callable[..., None]:
+    fields: tuple[Field, ...] = cls.FIELDS
+    namespace: dict[str, Any] = {"MISSING": _MISSING}
+
+    def constant(prefix: str, value: Any) -> str:
+        name = f"{prefix}_{len(namespace)}"
+        namespace[name] = value
+        return name
+
+    parameters, body = [], []
+    for f in fields:
+        made = default_statements(f"self.{f.name}", f, constant)
+        if f.has_mutable_default():
+            parameters.append(f"{f.name}=MISSING")
+            body.append(f" if {f.name} is not MISSING: self.{f.name} = {f.name}")
+            body.append(" else:")
+            body += ["  " + statement for statement in made]
+        else:
+            parameters.append(f"{f.name}={constant('d', f.default)}")
+            body.append(f" self.{f.name} = {f.name}")
+    star = "*, " if parameters else ""
+    source = f"def __init__(self, {star}{', '.join(parameters)}):\n" + ("\n".join(body) or " pass")
+    exec(compile(source, f"<{cls.__name__}.__init__>", "exec"), namespace)
+    init: Callable[..., None] = namespace["__init__"]
+    return init
 
 
 @dataclass_transform(kw_only_default=True)
@@ -45,9 +84,9 @@ class _Declared(type):
             namespace["FIELDS"] = tuple(fields.values())
         made: Any = super().__new__(cls, name, bases, namespace | {key.upper(): arguments[key] for key in arguments})
         if "versions" in arguments:
-            made._DECODERS = codegen.Coders(lambda version: DecoderSource(made, version))
-            made._ENCODERS = codegen.Coders(lambda version: EncoderSource(made, version, by_reference=False))
-            made._PARTS = codegen.Coders(lambda version: EncoderSource(made, version, by_reference=True))
+            made._DECODERS = Coders(lambda version: DecoderSource(made, version))
+            made._ENCODERS = Coders(lambda version: EncoderSource(made, version, by_reference=False))
+            made._PARTS = Coders(lambda version: EncoderSource(made, version, by_reference=True))
         return made
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **arguments: Any) -> None:
@@ -63,7 +102,7 @@ class Struct(metaclass=_Declared):
     def __init__(self, **values: Any) -> None:
         # The first construction of a class generates its real __init__, which replaces this one.
         cls = type(self)
-        cls.__init__ = codegen.make_init(cls)  # type: ignore[method-assign]  # that is the point
+        cls.__init__ = make_init(cls)  # type: ignore[method-assign]  # that is the point
         cls.__init__(self, **values)
 
     def __eq__(self, other: object) -> bool:

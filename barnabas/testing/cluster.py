@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.testing.backend import Lose, Mode, RunState, Shape
-from barnabas.testing.errors import KitError, named_arguments
+from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_seconds, named_arguments
 from barnabas.testing.handle import Handle
 from barnabas.testing.kit_thread import Aio, blocking, coroutine
 from barnabas.testing.world.broker_disk import BrokerDisk
-from barnabas.testing.world.ends import ExpectedEnd
 from barnabas.testing.world.groups import GroupActions
 from barnabas.testing.world.links import Cut, Link
 from barnabas.testing.world.sides import Direction, check_link, checked_direction, linked_sides, side
@@ -24,6 +25,65 @@ if TYPE_CHECKING:
     from barnabas.testing.core import Core
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
+
+WAIT_S: Final = 10.0
+
+
+class ExpectedEndAio(Aio["ExpectedEnd"]):
+    """The coroutine of an expected end."""
+
+    @coroutine
+    async def wait(self, timeout: float = WAIT_S) -> None:
+        """Returns when the broker is down. Raises KitTimeout after `timeout` seconds."""
+        timeout = checked_seconds("wait: timeout", timeout, zero=True)
+        world, broker_id = self._of._world, self._of._broker
+        try:
+            async with asyncio.timeout(timeout):
+                await world.ended(broker_id)
+        except TimeoutError:
+            state = world.host.backend("expect_end").state(broker_id)
+            raise KitTimeout(f"broker {broker_id} has not ended within {timeout:g} s; it is {state}") from None
+
+
+class ExpectedEnd(NearestNames):
+    """`with kafka.expect_end(2): ...` waits at its end for the broker's exit, unless the block has raised; also as `async with`."""
+
+    def __init__(self, world: Surroundings, broker_id: int) -> None:
+        backend = world.host.backend("expect_end")
+        if backend.state(broker_id) == "down":
+            raise KitError(f"broker {broker_id} is down already, so it cannot end: restart it first")
+        self._world = world
+        self._broker = broker_id
+        world.allow_end(broker_id)
+
+    @property
+    def aio(self) -> ExpectedEndAio:
+        """The method that waits, as a coroutine."""
+        return ExpectedEndAio(self)
+
+    _called = "end"
+    wait = blocking(ExpectedEndAio.wait, waits_for_application=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.aio.wait()
+
+    def __repr__(self) -> str:
+        return f"<the end of broker {self._broker}>"
 
 
 async def move_coordinator(core: Core, txn: object, group: object, to: object) -> int:

@@ -85,7 +85,7 @@ def test_work_that_does_not_end_is_left() -> None:
     """Neither work that ignores its cancellation nor a thread that waits keeps the process."""
     program = """if True:
         import asyncio, time
-        from barnabas.cli.interruption import Interruptible
+        from barnabas.cli.session import Interruptible
         async def main():
             asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)
             print("ready", flush=True)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, Producer, Record, TopicPartition
-from barnabas.client.consumer.core.leader_epochs import LeaderEpochHistory
+from barnabas.client.consumer.core.fetch_state import LeaderEpochHistory
 from barnabas.client.errors import LogTruncated, OffsetOutOfRange
 from barnabas.client.types import AutoOffsetReset
 from barnabas.testing.simulation.world import Ports, Program, World, WorldFailed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.node_lines import READ_BYTES_MAX, NodeLines
+from barnabas.cli.up import READ_BYTES_MAX, NodeLines
 
 TEXT = "2026-11-22 20:49:55,123 {level} kafka.server: {message}\n"
 JSON = (

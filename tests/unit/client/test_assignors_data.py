@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.group.core.sticky_user_data import Ownership, read_ownership, user_data
+from barnabas.client.group.core.classic_member import Ownership, read_ownership, user_data
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.messages.groups import ConsumerProtocolSubscription
 from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition

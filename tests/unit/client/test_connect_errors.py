@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from barnabas.client.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
-from barnabas.client.net.connect_errors import connect_failure, other_protocol, tls_failure
+from barnabas.client.net.transport import connect_failure, other_protocol, tls_failure
 
 
 def verification(code: int, message: str) -> ssl.SSLCertVerificationError:

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from barnabas.client.consumer.core.fetch_state import LeaderEpochHistory
 from barnabas.client.consumer.core.fetching import InFlightFetch
-from barnabas.client.consumer.core.leader_epochs import LeaderEpochHistory
 from barnabas.client.consumer.core.position_checks import OLD_METADATA_MS, InFlightCheck
 from barnabas.client.errors import BrokerUnreachable, KafkaError, LogTruncated, OffsetOutOfRange, UnsupportedByBroker
 from barnabas.errors import ErrorCode

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import KafkaError, ProducerFenced, RequestTimedOut, SendFailed
-from barnabas.client.producer.unretrieved_errors import ERRORS_MAX, FUTURES_MAX, UnretrievedErrors
+from barnabas.client.producer.delivery import ERRORS_MAX, FUTURES_MAX, UnretrievedErrors
 
 ERROR = RequestTimedOut("no answer")
 

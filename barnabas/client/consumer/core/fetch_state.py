@@ -2,19 +2,102 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Container
 from typing import Any
 
-from barnabas.client.consumer.core.leader_epochs import LeaderEpochHistory
-from barnabas.client.consumer.core.nearest import NearestReplica
 from barnabas.client.consumer.core.read_committed import AbortedFilter
 from barnabas.client.errors import KafkaError
 from barnabas.client.net.core.backoff import retry_pause_ms
 from barnabas.client.net.core.metadata import NO_ID, TopicInfo
 from barnabas.client.types import Record, TopicPartition
+from barnabas.limits import EPOCHS_REMEMBERED_MAX
 from barnabas.ports import Buffer, Rng
 
 NEVER = 1 << 62  # as `not_before_ms`: not fetched until a seek
+_NONE = -1
+_WARY_MS = 10_000  # longer than a broker's session: after this time the leader knows of a dead replica
+
+
+class NearestReplica:
+    """The choice for one partition. `node_id` is the replica instead of the leader, or −1."""
+
+    __slots__ = ("_leader_epoch", "_until_ms", "_wary_until_ms", "node_id")
+
+    def __init__(self) -> None:
+        self.node_id = _NONE
+        self._leader_epoch = -1
+        self._until_ms = 0
+        self._wary_until_ms = 0
+
+    def advise(self, node_id: int, leader_epoch: int, until_ms: int) -> None:
+        self.node_id = node_id
+        self._leader_epoch = leader_epoch
+        self._until_ms = until_ms
+
+    def choose(self, leader: int, leader_epoch: int, brokers: Container[int], now_ms: int) -> int:
+        if self.node_id == _NONE:
+            return leader
+        if now_ms >= self._until_ms or leader_epoch != self._leader_epoch or self.node_id not in brokers:
+            self.node_id = _NONE
+            return leader
+        return self.node_id
+
+    def give_up(self, now_ms: int) -> None:
+        """The replica failed: asks the leader, for a while without the rack, as it may still name the same replica."""
+        self.node_id = _NONE
+        self._wary_until_ms = now_ms + _WARY_MS
+
+    def wanted(self, now_ms: int) -> bool:
+        return now_ms >= self._wary_until_ms
+
+
+class LeaderEpochHistory:
+    """Leader epochs up to a fetch position, strictly increasing. An entry has the first fetched offset of an epoch."""
+
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    @property
+    def latest(self) -> int:
+        """Epoch of the last record before the fetch position; −1 unknown."""
+        return self._epochs[-1] if self._epochs else -1
+
+    def begin(self, epoch: int = -1, offset: int = 0) -> None:
+        """Clears the history; `epoch` ≥ 0 becomes that of the record before `offset`."""
+        self._epochs.clear()
+        self._starts.clear()
+        if epoch >= 0 and offset > 0:
+            self._epochs.append(epoch)
+            self._starts.append(offset - 1)
+
+    def note(self, epoch: int, offset: int) -> None:
+        """The records from `offset` on have `epoch`. An epoch that is not newer is ignored."""
+        if epoch > self.latest:
+            self._epochs.append(epoch)
+            self._starts.append(offset)
+            if len(self._epochs) > EPOCHS_REMEMBERED_MAX:
+                del self._epochs[0], self._starts[0]
+
+    def before(self, offset: int) -> int:
+        index = bisect_left(self._starts, offset)
+        return self._epochs[index - 1] if index else -1
+
+    def covers(self, offset: int) -> bool:
+        return bool(self._starts) and offset > self._starts[0]
+
+    def cut(self, offset: int) -> None:
+        index = bisect_left(self._starts, offset)
+        del self._epochs[index:], self._starts[index:]
+
+    def divergence(self, epoch: int, end_offset: int) -> int:
+        """First offset where the logs may differ, if the leader's last common epoch `epoch` ends at `end_offset`."""
+        index = bisect_right(self._epochs, epoch)
+        return min(end_offset, self._starts[index]) if index < len(self._starts) else end_offset
 
 
 class Reset:

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, NotKafka, code_of, error_for
 from barnabas.client.group.core.assignors import ASSIGNORS, COOPERATIVE, MemberSubscription, check_strategies
-from barnabas.client.group.core.sticky_user_data import Ownership, read_ownership, user_data
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.messages.groups import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    CooperativeStickyUserData,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -21,16 +21,19 @@ from barnabas.protocol.messages.groups import (
     JoinGroupResponse,
     LeaveGroupRequest,
     MemberIdentity,
+    StickyUserData,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
-from barnabas.protocol.schema import decode_versioned, encode_versioned
+from barnabas.protocol.schema import decode, decode_versioned, encode, encode_versioned
 
 _PROTOCOL_TYPE = "consumer"
 _SUBSCRIPTION_VERSION = 3  # with owned partitions, their generation and the rack
 _ASSIGNMENT_VERSION = 0
+_EAGER = "sticky"
+_COOPERATIVE = "cooperative-sticky"
 
 
 class ClassicMemberState(Enum):
@@ -391,3 +394,57 @@ def _at_version(data: bytes, highest: int) -> bytes:
     """Marks data of a later version as the highest known one: later versions only append fields."""
     version = int.from_bytes(data[:2], "big", signed=True)
     return data if version <= highest else highest.to_bytes(2, "big") + data[2:]
+
+
+class Ownership(NamedTuple):
+    """Owned partitions and the generation of their assignment; −1 unknown or without one."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation_id: int
+
+
+def user_data(strategy: str, owned: Ownership) -> bytes | None:
+    if strategy == _COOPERATIVE:
+        return encode(CooperativeStickyUserData(generation_id=owned.generation_id), 0)
+    if strategy != _EAGER or not owned.partitions:
+        return None
+    topics: dict[str, WireTopicPartition] = {}
+    for topic, partition in owned.partitions:
+        topics.setdefault(topic, WireTopicPartition(topic=topic)).partitions.append(partition)
+    return encode(
+        StickyUserData(previous_assignment=list(topics.values()), generation_id=owned.generation_id),
+        StickyUserData.VERSIONS[1],
+    )
+
+
+def read_ownership(strategy: str, subscription: ConsumerProtocolSubscription) -> Ownership:
+    if strategy == _EAGER:
+        return _read_sticky(subscription.user_data)
+    generation_id = subscription.generation_id
+    if strategy == _COOPERATIVE and generation_id < 0 and subscription.user_data:
+        generation_id = _read_generation(subscription.user_data)
+    return Ownership(_partitions(subscription.owned_partitions), generation_id)
+
+
+def _read_sticky(data: bytes | None) -> Ownership:
+    for version in (1, 0):
+        try:
+            found = decode(StickyUserData, data or b"", version)
+        except RemoteProtocolError:
+            continue
+        return Ownership(_partitions(found.previous_assignment), found.generation_id)
+    return Ownership((), -1)
+
+
+def _read_generation(data: bytes) -> int:
+    """The generation in user data, if the subscription has none. librdkafka writes it in the format of "sticky"."""
+    if len(data) > 4:
+        return _read_sticky(data).generation_id
+    try:
+        return decode(CooperativeStickyUserData, data, 0).generation_id
+    except RemoteProtocolError:
+        return -1
+
+
+def _partitions(topics: list[WireTopicPartition]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(each.topic, number) for each in topics for number in each.partitions)
