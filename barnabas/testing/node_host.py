@@ -31,7 +31,7 @@ from barnabas.testing.world.disks import FaultyDisk
 from barnabas.testing.world.network import WorldNetwork
 
 if TYPE_CHECKING:
-    from barnabas.broker.handlers.all_needs import AllNeeds
+    from barnabas.broker.handlers.needs import Needs
 
 JsonValue = Any  # None, bool, int, float, str, list or dict with str keys, of the same
 
@@ -155,7 +155,7 @@ class Interception:
 
     def __init__(
         self,
-        node: AllNeeds,
+        node: Needs,
         router: Router,
         recorder: Recorder,
         release: Release | None,

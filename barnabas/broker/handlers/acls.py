@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Computed, Rest, Table
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.controller.core.acls import AclFilter, acl_filter, known_numbers
 from barnabas.broker.handlers.admin import forwarded
+from barnabas.broker.handlers.needs import Needs
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.acls import (
@@ -35,20 +36,9 @@ from barnabas.protocol.messages.acls import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.authorization.authorizer import Authorizer
-    from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import AclImage
 
 NO_AUTHORIZER: Final = "No Authorizer is configured."
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    authorizer: Authorizer | None
-    controller: ControllerChannel
-    current_image: CurrentImage
 
 
 def describe_acls(needs: Needs, call: Call[DescribeAclsRequest]) -> Computed:

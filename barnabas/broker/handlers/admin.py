@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Done, Pending, Refuse, Rest, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.errors import BrokerError, ErrorCode
@@ -38,12 +39,6 @@ if TYPE_CHECKING:
 
 ELEMENTS_OF_RESULT: Final = 8  # of an answer, as its encoding takes
 _LISTS: Final = ("topics", "results", "filter_results")
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    controller: ControllerChannel
 
 
 Ask = Callable[[Done[Message]], None]  # sends a request to the controller

@@ -9,10 +9,11 @@ ILLEGAL_SASL_STATE before it closes; here no other request is decoded before the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.call import Answer, Call, Table
 from barnabas.broker.handlers import metadata
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.authentication import (
@@ -22,16 +23,7 @@ from barnabas.protocol.messages.authentication import (
 )
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 
-if TYPE_CHECKING:
-    from barnabas.broker.scheduling.reactor import Reactor
-
 TOO_LATE: Final = "SaslAuthenticate request received after successful authentication"
-
-
-class Needs(metadata.Needs, Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
 
 
 # -- connections that have not logged in

@@ -17,7 +17,7 @@ Requests of clients that brokers forward come in an Envelope (`envelope.py`).
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from barnabas.broker.api.call import Answer, Call, Computed, Pending, Refuse, Table
 from barnabas.broker.controller.core.requests import DECISIONS, OF_CLIENTS
@@ -32,6 +32,7 @@ from barnabas.broker.handlers import (
     scram_users,
 )
 from barnabas.broker.handlers.envelope import ForwardedOrigin
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
@@ -51,26 +52,6 @@ from barnabas.protocol.messages.cluster import (
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
 from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from barnabas.protocol.schema import Message
-
-if TYPE_CHECKING:
-    from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.controller.controller import QuorumController
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    controller: ControllerChannel
-    quorum_controller: QuorumController | None
-    node_id: int
-
-
-class AclNeeds(acls.Needs, Needs, Protocol):
-    """What the handlers of ACLs work on."""
-
-
-class TokenNeeds(delegation_tokens.Needs, Needs, Protocol):
-    """What the handlers of delegation tokens work on."""
 
 
 def decide(needs: Needs, call: Call[Any]) -> Answer:
@@ -111,7 +92,7 @@ def refuse(call: Call[Message], error: BrokerError) -> Message:
     return table[kind][1](call, error)
 
 
-def decide_acls(needs: AclNeeds, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Computed:
+def decide_acls(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Computed:
     """Asks this node's controller to change ACLs, for a client that may."""
     return acls.checked(needs, call, partial(decide, needs, call))
 
@@ -122,7 +103,7 @@ def decide_scram_users(needs: Needs, call: Call[AlterUserScramCredentialsRequest
     return decide(needs, call)
 
 
-def decide_tokens(needs: TokenNeeds, call: Call[delegation_tokens.TokenChange]) -> Answer:
+def decide_tokens(needs: Needs, call: Call[delegation_tokens.TokenChange]) -> Answer:
     """Asks this node's controller to change delegation tokens, for a client that may."""
     delegation_tokens.check_change(needs.config, call)
     return decide(needs, call)

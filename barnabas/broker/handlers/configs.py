@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.broker.api.access import CLUSTER_NAME, Access
 from barnabas.broker.api.call import ELEMENTS_AT_ONCE, Call, Computed, Done, Pending, Table
@@ -36,6 +36,7 @@ from barnabas.broker.config.table import SERVER_KEYS, TOPIC_KEYS
 from barnabas.broker.controller.core.authorization import resource_type_of
 from barnabas.broker.controller.core.configs import ConfigOperation
 from barnabas.broker.handlers.logger_levels import alter_levels, logger_entries
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.broker.image.image import (
     BROKER_RESOURCE,
@@ -71,10 +72,7 @@ from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage
-    from barnabas.broker.security.node_tls import NodeTls
-from barnabas.broker.controller.channel import ControllerChannel
 
 Resource = AlterConfigsResource | AlterConfigsRequestResource
 RESOURCES: Final = frozenset({BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
@@ -87,16 +85,6 @@ _SHARED: Final = (TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 _TOO_LONG: Final = "The answer is too long: describe fewer resources at once."
 R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
 A = TypeVar("A", AlterConfigsResponse, IncrementalAlterConfigsResponse)
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    config: BrokerConfig
-    controller: ControllerChannel
-    current_image: CurrentImage
-    node_id: int
-    tls: NodeTls | None
 
 
 def incremental_alter_configs(needs: Needs, call: Call[IncrementalAlterConfigsRequest]) -> Work:

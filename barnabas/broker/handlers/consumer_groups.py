@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Pending, Table
@@ -26,6 +26,7 @@ from barnabas.broker.authorization.permissions import AllowedNames, check_permis
 from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
 from barnabas.broker.coordinator.groups.effects import HeartbeatCall
 from barnabas.broker.coordinator.groups.views import describe_consumers
+from barnabas.broker.handlers.needs import Needs
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -38,22 +39,7 @@ from barnabas.protocol.messages.consumer_groups import (
 )
 from barnabas.work import Steps, Work
 
-if TYPE_CHECKING:
-    from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
-    from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.scheduling.reactor import Reactor
-
 HIDDEN_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    config: BrokerConfig
-    groups: GroupCoordinator
-    current_image: CurrentImage
 
 
 class _HeartbeatReply:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Table
@@ -22,6 +22,7 @@ from barnabas.broker.api.principal import ANONYMOUS, USER, Principal
 from barnabas.broker.controller.core.delegation_tokens import token_parties
 from barnabas.broker.handlers.admin import forwarded
 from barnabas.broker.handlers.envelope import ForwardedOrigin
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse
 from barnabas.broker.sasl.scram_server import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
@@ -42,8 +43,6 @@ from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import DelegationTokenImage
 
 TokenChange = CreateDelegationTokenRequest | RenewDelegationTokenRequest | ExpireDelegationTokenRequest
@@ -53,14 +52,6 @@ _REFUSED_BEFORE: Final = {
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    config: BrokerConfig
-    controller: ControllerChannel
-    current_image: CurrentImage
 
 
 def create_delegation_token(needs: Needs, call: Call[CreateDelegationTokenRequest]) -> Answer:

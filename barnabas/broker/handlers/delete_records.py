@@ -7,10 +7,11 @@ leader brings deleted records back, or with REQUEST_TIMED_OUT. Offset −1 means
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.authorization.permissions import AllowedNames
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BrokerError, ErrorCode
@@ -24,20 +25,9 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.work import Steps, Work
 
-if TYPE_CHECKING:
-    from barnabas.broker.replica.replicas import Replicas
-    from barnabas.broker.scheduling.reactor import Reactor
-
 NO_LOW_WATERMARK: Final = -1
 LOOKS_PER_TURN: Final = 512  # replicas that moved
 LOOKS_PER_UNIT: Final = 16
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    replicas: Replicas
 
 
 class _Deletion:

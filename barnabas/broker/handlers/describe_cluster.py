@@ -9,36 +9,21 @@ Version notes: v1 endpoint types, v2 fenced brokers.
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Table
 from barnabas.broker.authorization.permissions import check_permission
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.metadata import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
-if TYPE_CHECKING:
-    from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.membership.listing import BrokerListing
-    from barnabas.broker.quorum.quorum import Quorum
-
 BROKERS: Final = 1  # endpoint types
 CONTROLLERS: Final = 2
 _ENDPOINT_NAMES: Final = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 NOT_ASKED: Final = -(2**31)  # authorized operations that the client did not ask for
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    config: BrokerConfig
-    current_image: CurrentImage
-    listing: BrokerListing
-    quorum: Quorum
-    cluster_id: str
 
 
 def cluster_operations(access: Access) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import GeneratorType
-from typing import Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import (
@@ -25,10 +25,10 @@ from barnabas.broker.api.call import (
     Table,
     finish_computed,
 )
-from barnabas.broker.api.principal import Principal
 from barnabas.broker.authorization.envelopes import forwarded_address, forwarded_header, forwarded_principal
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.controller.core.requests import refused_as_a_whole
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -38,36 +38,6 @@ from barnabas.protocol.schema import Message
 from barnabas.work import LONG_BYTES, Work, in_worker
 
 LENGTH_BYTES: Final = 4  # before a frame
-
-
-class InnerRouter(Protocol):
-    """The router of the controller listener (`router.Router`)."""
-
-    def inner(self, api_key: int, version: int) -> InnerApi:
-        """What serves an API version. Raises RemoteProtocolError."""
-        ...
-
-
-class ControllerListener(Protocol):
-    """The server of the controller listener."""
-
-    def access(self, principal: Principal, host: str) -> Access:
-        """What a principal may do from a host."""
-        ...
-
-
-class Needs(Protocol):
-    """What this handler works on."""
-
-    @property
-    def controller_router(self) -> InnerRouter:
-        """The router of the controller listener."""
-        ...
-
-    @property
-    def controller_server(self) -> ControllerListener:
-        """The server of the controller listener."""
-        ...
 
 
 class ForwardedOrigin:

@@ -19,7 +19,7 @@ returning records (KIP-392); v12 diverging epochs (KIP-595) and leader hints (KI
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.handlers.fetch_partitions import (
@@ -34,6 +34,7 @@ from barnabas.broker.handlers.fetch_partitions import (
 )
 from barnabas.broker.handlers.fetch_reading import Found, PartitionReader, count_traffic
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.replica.core.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -54,47 +55,11 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.work import Work
 
-if TYPE_CHECKING:
-    from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.membership.listing import BrokerListing
-    from barnabas.broker.replica.core.fetch_sessions import FetchSessions
-    from barnabas.broker.replica.core.throttle import ReplicationThrottles
-    from barnabas.broker.replica.replicas import Replicas
-    from barnabas.broker.scheduling.reactor import Reactor
-    from barnabas.broker.scheduling.slices import Slices
-
 FIRST_WITH_SESSIONS: Final = 7
 PARTITIONS_A_YIELD: Final = 32
 LARGE: Final = 200  # partitions read in one turn
 
 _Parts = list[tuple[WantedPartition, Found]]
-
-
-class AnswerBudget(Protocol):
-    """The server, which limits the answers that peers leave unread."""
-
-    def answer_bytes_max(self, wanted: int) -> int:
-        """How many bytes of records one answer may carry."""
-        ...
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    slices: Slices
-    replicas: Replicas
-    current_image: CurrentImage
-    listing: BrokerListing
-    node_id: int
-    fetch_sessions: FetchSessions
-    fetch_max_bytes: int
-    throttles: ReplicationThrottles
-
-    @property
-    def server(self) -> AnswerBudget:
-        """The server that sends the answers."""
-        ...
 
 
 class _Pass:

@@ -8,9 +8,10 @@ KIP-392, KIP-595 (divergence).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.handlers.fetch_partitions import UNSENT, ReadableTopics, replica_of
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.replica.core.nearest import LEADER, nearest_replica
 from barnabas.broker.replica.core.throttle import is_throttled
@@ -19,28 +20,13 @@ from barnabas.protocol.messages.fetch import AbortedTransaction, FetchRequest, P
 
 if TYPE_CHECKING:
     from barnabas.broker.api.call import Call
-    from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.replica.core.fetch_sessions import FetchSessions, WantedPartition
-    from barnabas.broker.replica.core.throttle import ReplicationThrottles
-    from barnabas.broker.replica.replicas import Replicas
-    from barnabas.broker.scheduling.reactor import Reactor
+    from barnabas.broker.replica.core.fetch_sessions import WantedPartition
 
 READ_COMMITTED: Final = 1
 FIRST_WITH_RACKS: Final = 11
 
 # The replica itself if there is nothing to read and no error; one of UNSENT for an unknown partition, or one that the client may not read.
 Found = PartitionData | Replica | ErrorCode
-
-
-class Needs(Protocol):
-    """What a reader needs."""
-
-    current_image: CurrentImage
-    fetch_sessions: FetchSessions
-    node_id: int
-    reactor: Reactor
-    replicas: Replicas
-    throttles: ReplicationThrottles
 
 
 def count_traffic(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Computed, Pending, Rest, Table
@@ -32,6 +32,7 @@ from barnabas.broker.coordinator.groups.records import (
 )
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.offset_checks import ENCODED_BYTES_MAX, OffsetChecks
 from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.errors import BrokerError, ErrorCode
@@ -58,22 +59,11 @@ from barnabas.protocol.messages.groups import (
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
-    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage
-    from barnabas.broker.scheduling.reactor import Reactor
 
 NO_OFFSET = -1
 FIRST_WITH_GROUP_ERROR: Final = 2  # version of OffsetFetch
 GROUPS_PER_UNIT: Final = 16
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    groups: GroupCoordinator
-    current_image: CurrentImage
 
 
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Pending, Rest, Table
@@ -31,6 +31,7 @@ from barnabas.broker.coordinator.groups.views import list_groups as listed_group
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
@@ -62,28 +63,12 @@ from barnabas.protocol.messages.groups import (
 from barnabas.work import Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
-    from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
-    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage, PartitionImage
-    from barnabas.broker.scheduling.reactor import Reactor
 
 STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}  # by key type; 2, share groups, is not served
 RESOURCE_TYPES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID}  # of coordinators, by key type
 LOOKED_AT = 1_000  # keys of FindCoordinator, before the answer
 LEAVING_AT_ONCE = 1_000  # members of one LeaveGroup: 2 ms
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    controller: ControllerChannel
-    groups: GroupCoordinator
-    awaited_leaders: FailoverPurgatory
-    alone: bool  # no other node leads partitions
-    current_image: CurrentImage
 
 
 # -- FindCoordinator ---------------------------------------------------------------------------------------------------

@@ -6,31 +6,21 @@ continue at the new leader without a Metadata request. Produce has hints since v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from barnabas.broker.handlers.needs import Needs
 from barnabas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from barnabas.broker.api.call import Call
-    from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.membership.listing import BrokerListing
-    from barnabas.broker.replica.replicas import Replicas
     from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
     from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
 E = TypeVar("E")  # NodeEndpoint of a ProduceResponse or a FetchResponse
 
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-
-
-class Needs(Protocol):
-    """What these functions need."""
-
-    current_image: CurrentImage
-    listing: BrokerListing
-    replicas: Replicas
 
 
 def add_produce_hints(needs: Needs, call: Call[ProduceRequest], response: ProduceResponse) -> None:

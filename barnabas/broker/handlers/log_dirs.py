@@ -9,11 +9,12 @@ Version notes: v3 top-level error, here CLUSTER_AUTHORIZATION_FAILED only; v4 si
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Computed, Table
 from barnabas.broker.authorization.permissions import check_permission
+from barnabas.broker.handlers.needs import Needs
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.admin import (
@@ -26,15 +27,8 @@ from barnabas.protocol.messages.admin import (
 
 if TYPE_CHECKING:
     from barnabas.broker.replica.log_dir import LogDirectory
-    from barnabas.broker.replica.log_dirs import LogDirectories
 
 _Replica = tuple[str, int, int, int]  # topic, partition, size in bytes, lag of its high watermark
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    log_dirs: LogDirectories
 
 
 class _Found(NamedTuple):

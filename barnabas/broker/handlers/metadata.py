@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from heapq import heapify, heappop
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import ELEMENTS_AT_ONCE, Answer, Call, Computed, Pending, Table
@@ -28,6 +28,7 @@ from barnabas.broker.authorization.permissions import AllowedNames
 from barnabas.broker.controller.core.features import is_served
 from barnabas.broker.handlers import describe_cluster
 from barnabas.broker.handlers.describe_cluster import NOT_ASKED, cluster_operations, named_controller
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.broker.image.image import NO_LEADER
 from barnabas.errors import BrokerError, ErrorCode
@@ -56,14 +57,7 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.registry import API_VERSIONS_KEY
 
 if TYPE_CHECKING:
-    from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
-    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage, PartitionImage, TopicImage
-    from barnabas.broker.membership.listing import BrokerListing
-    from barnabas.broker.quorum.quorum import Quorum
-    from barnabas.broker.telemetry.clients import ClientTelemetry
 
 log = logger("kafka.request.logger")
 
@@ -72,20 +66,6 @@ CREATED_AT_ONCE: Final = 1_000  # missing topics of all requests of a node: the 
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    config: BrokerConfig
-    controller: ControllerChannel
-    current_image: CurrentImage
-    listing: BrokerListing
-    awaited_leaders: FailoverPurgatory
-    alone: bool  # no other node leads partitions
-    quorum: Quorum
-    cluster_id: str
-    telemetry: ClientTelemetry | None  # of clients; None if this node does not export it
 
 
 # -- ApiVersions -------------------------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ A topic that the client may not describe is answered TOPIC_AUTHORIZATION_FAILED.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.call import Call, Table
 from barnabas.broker.authorization.permissions import AllowedNames
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.broker.replica.core.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
@@ -34,9 +35,6 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopicResult,
 )
 from barnabas.work import Steps, Work
-
-if TYPE_CHECKING:
-    from barnabas.broker.replica.replicas import Replicas
 
 READ_COMMITTED: Final = 1
 LATEST: Final = -1
@@ -61,12 +59,6 @@ _SINCE: Final = {
 
 _Found = tuple[int, int, int]  # timestamp, offset, leader epoch; -1 each where unknown
 _UNKNOWN: Final[_Found] = (-1, -1, -1)
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    replicas: Replicas
 
 
 def list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> Work:

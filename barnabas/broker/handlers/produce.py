@@ -14,12 +14,13 @@ v12 adds partitions to the transaction implicitly; v13 topics by id. Versions 0 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.authorization.permissions import AllowedNames
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, PartitionBatch
 from barnabas.broker.handlers.produce_transactions import guarded, verification_error
 from barnabas.broker.replica.core.machine import Replica
@@ -55,15 +56,6 @@ from barnabas.storage.replay import note_refused
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_size
 from barnabas.work import Work
 
-if TYPE_CHECKING:
-    from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
-    from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.membership.listing import BrokerListing
-    from barnabas.broker.replica.replicas import Replicas
-    from barnabas.broker.scheduling.reactor import Reactor
-    from barnabas.broker.scheduling.slices import Slices
-
 log = logger("kafka.request.logger")
 
 BATCHES_PER_TURN: Final = 128  # appended in one turn: 3 to 5 ms
@@ -84,18 +76,6 @@ WITHOUT_LOG_START: Final = frozenset(
 _BATCH: Final = struct_of("batch_length", "magic", "attributes", "producer_id", "producer_epoch", "base_sequence")
 
 _Key = tuple[str, int]
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    slices: Slices
-    replicas: Replicas
-    config: BrokerConfig
-    transactions: TransactionCoordinator
-    current_image: CurrentImage
-    listing: BrokerListing
 
 
 def produce(needs: Needs, call: Call[ProduceRequest]) -> ProduceResponse | Pending[ProduceResponse] | Work | None:

@@ -8,28 +8,22 @@ demands it; here the append is complete once the batch is durable, and `timeout_
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.handlers import leader_hints
+from barnabas.broker.handlers.needs import Needs
 from barnabas.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.broker.api.call import Call, Pending
     from barnabas.broker.replica.core.machine import Replica
     from barnabas.broker.replica.core.verification_guard import VerificationGuard
-    from barnabas.broker.scheduling.reactor import Reactor
     from barnabas.broker.scheduling.timers import Timer
     from barnabas.ports import Buffer
     from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
     from barnabas.storage.inspection import Inspection
 
 ACKS_ALL: Final = -1
-
-
-class Needs(leader_hints.Needs, Protocol):
-    """What a waiting answer needs."""
-
-    reactor: Reactor
 
 
 class PartitionBatch:

@@ -6,10 +6,11 @@ offset of its open transaction. Administrators find hanging transactions with it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.call import Call, Table
 from barnabas.broker.authorization.permissions import AllowedNames, refusal_of
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.broker.image.topic_names import validate_topic_name
 from barnabas.errors import BrokerError, ErrorCode
@@ -23,18 +24,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.work import Steps, Work
 
-if TYPE_CHECKING:
-    from barnabas.broker.image.current_image import CurrentImage
-    from barnabas.broker.replica.replicas import Replicas
-
 PRODUCERS_PER_UNIT: Final = 8
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    current_image: CurrentImage
-    replicas: Replicas
 
 
 def describe_producers(needs: Needs, call: Call[DescribeProducersRequest]) -> Work:

@@ -17,11 +17,12 @@ Deviation: FETCH of the metadata log below version 12 is refused, because it can
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Pending, Table
 from barnabas.broker.authorization.permissions import check_permission
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse
 from barnabas.broker.quorum.core import wire
 from barnabas.broker.quorum.core.leadership import Progress
@@ -45,23 +46,8 @@ from barnabas.protocol.messages.quorum import (
 )
 from barnabas.protocol.schema import Message
 
-if TYPE_CHECKING:
-    from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.quorum.quorum import Quorum
-    from barnabas.broker.scheduling.reactor import Reactor
-
 FIRST_FETCH: Final = 12
 UNKNOWN: Final = -1
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    config: BrokerConfig
-    controller: ControllerChannel
-    quorum: Quorum
 
 
 def fetch(needs: Needs, call: Call[FetchRequest]) -> Answer:

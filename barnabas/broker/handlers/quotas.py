@@ -10,12 +10,13 @@ Version notes: version 1 is the first flexible version.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Table
 from barnabas.broker.controller.core.quotas import CLIENT_ID_ENTITY, IP_ENTITY, USER_ENTITY
 from barnabas.broker.handlers.admin import forwarded
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.broker.image.image import QuotaEntity
 from barnabas.errors import BrokerError, ErrorCode
@@ -30,20 +31,9 @@ from barnabas.protocol.messages.quotas import (
     QuotaValue,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.image.current_image import CurrentImage
-
 EXACT, DEFAULT, SPECIFIED = range(3)  # match types
 
 _Wanted = str | None | bool  # of a type: its name, None for the default, True for any
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    controller: ControllerChannel
-    current_image: CurrentImage
 
 
 def describe_quotas(needs: Needs, call: Call[DescribeClientQuotasRequest]) -> Computed:

@@ -11,25 +11,17 @@ Version notes: AlterPartitionReassignments v1 may forbid changes of the replicat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.call import Answer, Call, Pending, Table
 from barnabas.broker.handlers.admin import answered_in_time, forwarded
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
 )
 from barnabas.protocol.schema import Message
-
-if TYPE_CHECKING:
-    from barnabas.broker.controller.channel import ControllerChannel
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    controller: ControllerChannel
 
 
 def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> Answer:

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Answer, Call, Computed, Table
 from barnabas.broker.authorization.permissions import check_permission
 from barnabas.broker.controller.core.acls import name_in_error
 from barnabas.broker.handlers.admin import forwarded
+from barnabas.broker.handlers.needs import Needs
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -33,18 +34,9 @@ from barnabas.protocol.messages.scram_users import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import ScramCredentialImage
 
 MECHANISMS: Final = (1, 2)
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    controller: ControllerChannel
-    current_image: CurrentImage
 
 
 def describe_scram_credentials(needs: Needs, call: Call[DescribeUserScramCredentialsRequest]) -> Computed:

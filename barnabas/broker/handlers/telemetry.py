@@ -10,9 +10,10 @@ INVALID_RECORD, as Kafka's plugin does with a malformed push.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.api.call import Call, Origin, Table
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse
 from barnabas.broker.telemetry.clients import ACCEPTED_COMPRESSION, PushingClient
 from barnabas.errors import BrokerError, ErrorCode
@@ -25,18 +26,10 @@ from barnabas.protocol.messages.telemetry import (
 from barnabas.work import Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.scheduling.reactor import Reactor
     from barnabas.broker.telemetry.clients import ClientTelemetry
 
 NO_ID: Final = bytes(16)
 LABEL_LENGTH_MAX: Final = 256  # characters of what a client says of itself
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    telemetry: ClientTelemetry | None
 
 
 def get_telemetry_subscriptions(needs: Needs, call: Call[GetTelemetrySubscriptionsRequest]) -> Work:

@@ -9,12 +9,13 @@ Version notes: ListTransactions 1 filters by age, 2 by a pattern (`broker/patter
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Computed, Table
 from barnabas.broker.authorization.permissions import AllowedNames
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.broker.patterns import Pattern, compile_pattern
 from barnabas.errors import BrokerError, ErrorCode
@@ -30,20 +31,9 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.work import Steps, Work
 
-if TYPE_CHECKING:
-    from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
-    from barnabas.broker.scheduling.reactor import Reactor
-
 PARTITIONS_PER_UNIT: Final = 32  # of a transaction
 PATTERN_CHARACTERS_PER_ELEMENT: Final = 2  # of a transactional id that is compared with a pattern
 _STATES: Final = {state.label: state for state in TransactionState}
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    transactions: TransactionCoordinator
 
 
 def describe_transactions(needs: Needs, call: Call[DescribeTransactionsRequest]) -> Work:

@@ -22,7 +22,7 @@ TV2. EndTxn 5 is TV2: it answers the identity for the next transaction (KIP-890)
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Computed, Pending, Rest, Table
@@ -35,6 +35,7 @@ from barnabas.broker.coordinator.transactions.state import (
 )
 from barnabas.broker.handlers import producers, transaction_listing, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -60,28 +61,9 @@ from barnabas.protocol.schema import Message
 from barnabas.storage.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
-    from barnabas.broker.coordinator.marker_writer import MarkerWriter
-    from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
-    from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
-    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage
-    from barnabas.broker.scheduling.reactor import Reactor
 
 _FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    transactions: TransactionCoordinator
-    groups: GroupCoordinator
-    current_image: CurrentImage
-    controller: ControllerChannel
-    connection_fence: ConnectionFence
-    marker_writer: MarkerWriter
 
 
 def _code(call: Call[Message], error: BrokerError) -> ErrorCode:

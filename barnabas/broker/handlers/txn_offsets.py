@@ -13,7 +13,7 @@ to the transaction.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.api.access import Access
 from barnabas.broker.api.call import Call, Computed, Pending, Rest, Table
@@ -21,6 +21,7 @@ from barnabas.broker.authorization.permissions import AllowedNames, check_permis
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.host.decision import ProducerStamp
 from barnabas.broker.handlers.held import PendingWaiter
+from barnabas.broker.handlers.needs import Needs
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.errors import BrokerError, ErrorCode
@@ -34,28 +35,9 @@ from barnabas.protocol.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
-    from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
-    from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
-    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import MetadataImage
-    from barnabas.broker.replica.replicas import Replicas
-    from barnabas.broker.scheduling.reactor import Reactor
 
 UNKNOWN_SEQUENCE = -1  # producers do not number offsets
-
-
-class Needs(Protocol):
-    """What these handlers work on."""
-
-    reactor: Reactor
-    config: BrokerConfig
-    transactions: TransactionCoordinator
-    groups: GroupCoordinator
-    current_image: CurrentImage
-    replicas: Replicas
-    connection_fence: ConnectionFence
 
 
 def txn_offset_commit(needs: Needs, call: Call[TxnOffsetCommitRequest]) -> Computed:

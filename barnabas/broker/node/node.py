@@ -54,7 +54,7 @@ from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.authorization.authorizer import Authorizer
-    from barnabas.broker.handlers.all_needs import AllNeeds
+    from barnabas.broker.handlers.needs import Needs
     from barnabas.broker.metrics.node_metrics import NodeMetrics
     from barnabas.broker.telemetry.clients import ClientTelemetry
 
@@ -215,7 +215,7 @@ class Node:
         self.awaited_leaders = FailoverPurgatory(self.reactor, config, self.current_image, self.peers)
         self.telemetry = self._make_telemetry()
         self.authorizer = self._make_authorizer(authorizer)
-        needs: AllNeeds = self  # mypy checks that a node has what all families of handlers need
+        needs: Needs = self  # mypy checks that a node has what all families of handlers need
         self.router, self.controller_router = Router(needs), Router(needs, listener="controller")
         server = partial(
             Server,

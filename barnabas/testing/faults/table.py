@@ -19,7 +19,7 @@ from barnabas.testing.faults.rule import Rule, subjects
 from barnabas.work import Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.handlers.all_needs import AllNeeds
+    from barnabas.broker.handlers.needs import Needs
 
 HELD_MAX: Final = 10_000  # requests that faults hold in one broker
 CLOSE_AFTER_MS: Final = 1  # the half of an answer is written first
@@ -58,7 +58,7 @@ class FaultTable:
 
     def __init__(
         self,
-        node: AllNeeds,
+        node: Needs,
         router: Router,
         hit: Callable[[int, Rule, dict[str, Any], Call[Any]], None],
         changed: Callable[[], None],
