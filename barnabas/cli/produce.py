@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from cyclopts import Parameter
@@ -363,9 +362,7 @@ class InputProgress:
             print("each line becomes a record; Ctrl-D ends the input", file=sys.stderr)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=self._read)
             self._progress.stop()

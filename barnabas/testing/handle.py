@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Coroutine, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from barnabas.runtime.randomness import SystemRng
@@ -182,18 +181,14 @@ class Handle(NearestNames):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.stop()
 
     async def __aenter__(self) -> Self:
         await self.wait_async(self.begin())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._core is not None:
             await self.wait_async(self._stop())
 

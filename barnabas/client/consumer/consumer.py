@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
 from barnabas.client.consumer.assembly import assemble_consumer
@@ -177,9 +176,7 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         await self._close(failed=error is not None)
 
     # -- topics and partitions -----------------------------------------------------------------------------------------

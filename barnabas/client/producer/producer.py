@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
 from barnabas.client.committable import group_of
@@ -207,9 +206,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         await self._close(None, error)
 
     # -- sending -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno as errnos
-from types import TracebackType
 from typing import Any, Final, Self
 
 from barnabas.testing.backend import LOSSES, Lose
@@ -85,9 +84,7 @@ class DiskFault(NearestNames):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.remove()
 
     def __repr__(self) -> str:

@@ -12,7 +12,6 @@ Each call takes about a millisecond, so a coroutine may use it.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Self
 
 from barnabas.testing.errors import KitError
@@ -33,17 +32,13 @@ class _Removable:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._world.host.wait(self._world.remove_links(self._states))
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         await self._world.host.wait_async(self._world.remove_links(self._states))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 from barnabas.client.errors import KafkaError, TransactionFailed
@@ -34,9 +33,7 @@ class Transaction(Generic[P]):
         await self._producer.begin_transaction()
         return self._producer
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         producer = self._producer
         if error is None:
             try:
