@@ -18,7 +18,8 @@ from barnabas.pipeline.connection import connected, unreachable
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import Bound, ConsumerStrategy, SourceOptions
 from barnabas.pipeline.planning import OffsetRange, Offsets, Pushdown
-from barnabas.protocol.messages.admin import DescribableLogDirTopic, DescribeLogDirsRequest
+from barnabas.protocol.messages.admin import DescribeLogDirsRequest
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.runtime import loop
 
 T = TypeVar("T")
@@ -149,7 +150,7 @@ class Discovery:
                 by_leader.setdefault(leader, {}).setdefault(tp.topic, []).append(tp.partition)
         found = {}
         for leader, wanted in by_leader.items():
-            topics = [DescribableLogDirTopic(topic=topic, partitions=each) for topic, each in wanted.items()]
+            topics = [TopicPartitions(topic=topic, partitions=each) for topic, each in wanted.items()]
             try:
                 response = await self._cluster.request(DescribeLogDirsRequest(topics=topics), node_id=leader)
             except KafkaError:

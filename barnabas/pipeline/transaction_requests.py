@@ -17,12 +17,8 @@ from barnabas.client.net.core.backoff import Backoff
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.decision_record import Identity
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
-from barnabas.protocol.messages.groups import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
+from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     DescribeTransactionsRequest,
@@ -204,7 +200,7 @@ class TransactionRequests:
         """A group's offset at POSITION and its metadata, or None. `stable` waits for open transactions (KIP-447)."""
         request = OffsetFetchRequest(
             group_id=group,
-            topics=[OffsetFetchRequestTopic(name=POSITION.topic, partition_indexes=[POSITION.partition])],
+            topics=[TopicPartitionIndexes(name=POSITION.topic, partition_indexes=[POSITION.partition])],
             groups=[
                 OffsetFetchRequestGroup(
                     group_id=group,

@@ -17,7 +17,8 @@ import pytest
 
 from barnabas.client import Producer, TopicPartition
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TransactionVersion
-from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.messages.groups import OffsetFetchRequest
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
 from tests.support.clients.committed import committed_values
 from tests.support.clients.proxy import Proxy
@@ -196,7 +197,7 @@ class Run:
         return committed_values(self.network.wire, self.name, 0)
 
     def committed_offset(self, group: str) -> int:
-        topics = [OffsetFetchRequestTopic(name=self.name, partition_indexes=[0])]
+        topics = [TopicPartitionIndexes(name=self.name, partition_indexes=[0])]
         answer = self.network.wire.call(OffsetFetchRequest(group_id=group, topics=topics), 5)
         return int(answer.topics[0].partitions[0].committed_offset)
 

@@ -27,20 +27,16 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicsRequest,
     DeleteTopicState,
     ElectLeadersRequest,
-    ElectLeadersTopic,
 )
 from barnabas.protocol.messages.header import RequestHeader
-from barnabas.protocol.messages.metadata import (
-    ApiVersionsRequest,
-    DescribeClusterRequest,
-    MetadataRequest,
-)
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, DescribeClusterRequest, MetadataRequest
 from barnabas.protocol.messages.quorum import VoteRequest
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.registry import API, Api, request_header_version
 from barnabas.protocol.schema import encode
 from barnabas.runtime.network import AsyncioNetwork
@@ -254,7 +250,7 @@ BOUND: list[tuple[Any, int]] = [
     (CreateTopicsRequest(topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)]), 5),
     (DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6),
     (CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=5)]), 3),
-    (ElectLeadersRequest(topic_partitions=[ElectLeadersTopic(topic="t", partitions=[0])]), 2),
+    (ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0])]), 2),
     (AlterPartitionReassignmentsRequest(topics=[MOVE]), 0),
 ]
 

@@ -19,12 +19,8 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from barnabas.protocol.messages.groups import (
-    ListGroupsRequest,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
+from barnabas.protocol.messages.groups import ListGroupsRequest, OffsetDeleteRequest, OffsetDeleteRequestTopic
+from barnabas.protocol.messages.shared import PartitionIndex
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     InitProducerIdRequest,
@@ -227,8 +223,7 @@ def fencing(script: Script) -> None:
         script.offsets(group, member, epoch)
     script.offsets(group, A, 3, version=10)
     topics = [
-        OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
-        for name in (FOUR, THREE)
+        OffsetDeleteRequestTopic(name=name, partitions=[PartitionIndex(partition_index=0)]) for name in (FOUR, THREE)
     ]
     answer = script.wire.call(OffsetDeleteRequest(group_id=group, topics=topics), 0)
     script.note("offsets deleted", answer.error_code, [p.error_code for t in answer.topics for p in t.partitions])

@@ -22,7 +22,6 @@ from barnabas.protocol.messages.admin import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     ElectLeadersRequest,
-    ElectLeadersTopic,
     FeatureUpdateKey,
     UpdateFeaturesRequest,
 )
@@ -44,7 +43,6 @@ from barnabas.protocol.messages.quorum import (
     BeginQuorumEpochRequestPartition,
     BeginQuorumEpochRequestTopic,
     DescribeQuorumRequest,
-    DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
     EndQuorumEpochRequest,
     EndQuorumEpochRequestPartition,
@@ -57,10 +55,10 @@ from barnabas.protocol.messages.quorum import (
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.protocol.messages.shared import PartitionIndex, TopicPartitionIndexes, TopicPartitions
 from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
 from tests.support.processes.ports import free_ports
@@ -111,7 +109,7 @@ def features(*updates: tuple[str, int, int], validate_only: bool = True) -> Upda
 
 
 def quorum_of(topic: str, *partitions: int) -> DescribeQuorumRequest:
-    asked = [DescribeQuorumRequestPartition(partition_index=number) for number in partitions]
+    asked = [PartitionIndex(partition_index=number) for number in partitions]
     return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopic(topic_name=topic, partitions=asked)])
 
 
@@ -139,7 +137,7 @@ def widened(*assignments: list[int]) -> CreatePartitionsRequest:
 WIDENED = "widened"
 SECOND = 6  # id of a second broker, which is registered and never comes
 ALTERED = [AlterPartitionRequestTopic(topic_id=NO_TOPIC, partitions=[AlterPartitionRequestPartition()])]
-ELECTIONS = [ElectLeadersTopic(topic="none", partitions=[0])]
+ELECTIONS = [TopicPartitions(topic="none", partitions=[0])]
 ILLEGAL = [CreatableTopic(name="a b", num_partitions=1, replication_factor=1)]
 ONE = [CreatableTopic(name="one", num_partitions=1, replication_factor=1)]
 GROWN = [CreatePartitionsTopic(name="none", count=2)]
@@ -199,9 +197,7 @@ CASES: list[tuple[Any, tuple[int, ...]]] = [
     (moves("none", 0, None), (0, 1)),
     (ListPartitionReassignmentsRequest(topics=None), (0,)),
     (
-        ListPartitionReassignmentsRequest(
-            topics=[ListPartitionReassignmentsTopics(name="none", partition_indexes=[0])]
-        ),
+        ListPartitionReassignmentsRequest(topics=[TopicPartitionIndexes(name="none", partition_indexes=[0])]),
         (0,),
     ),
     (

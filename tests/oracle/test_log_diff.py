@@ -18,11 +18,11 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from barnabas.protocol.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
     WritableTxnMarker,
-    WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from barnabas.protocol.record_codec import NewRecord
@@ -89,7 +89,7 @@ class Script:
             producer_id=producer_id,
             producer_epoch=epoch,
             transaction_result=commit,
-            topics=[WritableTxnMarkerTopic(name=self.topic, partition_indexes=[0])],
+            topics=[TopicPartitionIndexes(name=self.topic, partition_indexes=[0])],
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
         )

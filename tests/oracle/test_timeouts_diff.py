@@ -19,7 +19,6 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicsRequest,
     DeleteTopicState,
     ElectLeadersRequest,
-    ElectLeadersTopic,
     FeatureUpdateKey,
     UpdateFeaturesRequest,
 )
@@ -27,10 +26,10 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.protocol.messages.shared import TopicPartitionIndexes, TopicPartitions
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from tests.support.oracle.wire import Wire
@@ -59,14 +58,14 @@ def create_partitions(wire: Wire, topic: str, timeout_ms: int) -> Any:
 
 
 def elect_leaders(wire: Wire, topic: str, timeout_ms: int) -> Any:
-    topics = [ElectLeadersTopic(topic=topic, partitions=[0])]
+    topics = [TopicPartitions(topic=topic, partitions=[0])]
     answer = wire.call(ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=timeout_ms), 2)
     parts = [part for each in answer.replica_election_results for part in each.partition_result]
     return answer.error_code, [(part.error_code, part.error_message) for part in parts]
 
 
 def elect_leaders_by_version_0(wire: Wire, topic: str, timeout_ms: int) -> Any:
-    topics = [ElectLeadersTopic(topic=topic, partitions=[0])]
+    topics = [TopicPartitions(topic=topic, partitions=[0])]
     answer = wire.call(ElectLeadersRequest(topic_partitions=topics, timeout_ms=timeout_ms), 0)
     return [part.error_code for each in answer.replica_election_results for part in each.partition_result]
 
@@ -86,7 +85,7 @@ def alter_reassignments(wire: Wire, topic: str, timeout_ms: int) -> Any:
 
 
 def list_reassignments(wire: Wire, topic: str, timeout_ms: int) -> Any:
-    topics = [ListPartitionReassignmentsTopics(name=topic, partition_indexes=[0])]
+    topics = [TopicPartitionIndexes(name=topic, partition_indexes=[0])]
     answer = wire.call(ListPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms), 0)
     return answer.error_code, answer.error_message, answer.topics
 

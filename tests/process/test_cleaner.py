@@ -14,9 +14,9 @@ from barnabas.protocol.messages.groups import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
-    OffsetFetchRequestTopic,
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from barnabas.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
@@ -194,6 +194,6 @@ def _commit(wire: Wire, offset: int) -> None:
 
 def _committed(wire: Wire) -> int:
     wire.find_coordinator("g", 0)
-    request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    request = OffsetFetchRequest(group_id="g", topics=[TopicPartitionIndexes(name="t", partition_indexes=[0])])
     answer = patiently(wire, request, 7)
     return int(answer.topics[0].partitions[0].committed_offset)

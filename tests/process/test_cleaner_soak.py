@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from barnabas.protocol import registry
-from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.messages.groups import OffsetFetchRequest
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from barnabas.protocol.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
@@ -222,7 +223,7 @@ def test_logs_of_coordinators_through_half_a_million_transactions(
         with Wire(broker.address) as wire:
             for number, offset in enumerate(run.offsets):
                 asked = OffsetFetchRequest(
-                    group_id=f"group-{number}", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+                    group_id=f"group-{number}", topics=[TopicPartitionIndexes(name="t", partition_indexes=[0])]
                 )
                 while (answer := wire.call(asked, 7)).error_code in NOT_READY:  # it was killed a moment ago, and loads
                     time.sleep(0.05)

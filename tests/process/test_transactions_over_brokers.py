@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.messages.groups import OffsetFetchRequest
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     EndTxnRequest,
@@ -214,7 +215,7 @@ def test_offsets_of_a_group_on_another_broker_that_dies(cluster: Cluster, versio
 
     def committed() -> int:
         request = OffsetFetchRequest(
-            group_id=group, topics=[OffsetFetchRequestTopic(name="safe", partition_indexes=[0])], require_stable=True
+            group_id=group, topics=[TopicPartitionIndexes(name="safe", partition_indexes=[0])], require_stable=True
         )
         answer = cluster.ask(request, 7, of=cluster.coordinator(group, GROUP))
         return int(answer.topics[0].partitions[0].committed_offset)

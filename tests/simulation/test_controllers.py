@@ -13,11 +13,8 @@ from barnabas.broker.quorum.core.snapshots import encode_snapshot
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest, ElectLeadersRequest
 from barnabas.protocol.messages.cluster import BrokerRegistrationRequest, RegistrationListener
-from barnabas.protocol.messages.quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartition,
-    DescribeQuorumRequestTopic,
-)
+from barnabas.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumRequestTopic
+from barnabas.protocol.messages.shared import PartitionIndex
 from barnabas.testing.simulation.world import World
 from tests.support.simulation.trio import FAILOVER_S, IDS, SESSION_S, Trio, simulate
 
@@ -203,7 +200,7 @@ def test_the_quorum_is_described_through_an_election_also_by_who_is_elected_mean
         one, other = trio.others(former)
         trio.processes[former].kill()
         topic = DescribeQuorumRequestTopic(
-            topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartition(partition_index=0)]
+            topic_name="__cluster_metadata", partitions=[PartitionIndex(partition_index=0)]
         )
         answers: list[asyncio.Future[Any]] = []
 

@@ -19,12 +19,12 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequest,
-    DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
     VoteRequest,
     VoteRequestPartition,
     VoteRequestTopic,
 )
+from barnabas.protocol.messages.shared import PartitionIndex
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.protocol.schema import Message
 from barnabas.testing.simulation.world import Ports, World
@@ -399,7 +399,7 @@ def test_what_a_member_refuses() -> None:
         assert quorums.leader() is leader
 
         def describe(name: str = "__cluster_metadata") -> DescribeQuorumRequest:
-            partition = DescribeQuorumRequestPartition(partition_index=0)
+            partition = PartitionIndex(partition_index=0)
             return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopic(topic_name=name, partitions=[partition])])
 
         described = await ask(describe())

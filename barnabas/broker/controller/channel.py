@@ -39,12 +39,8 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.cluster import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from barnabas.protocol.messages.envelope import EnvelopeResponse
-from barnabas.protocol.messages.quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartition,
-    DescribeQuorumRequestTopic,
-    DescribeQuorumResponse,
-)
+from barnabas.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumRequestTopic, DescribeQuorumResponse
+from barnabas.protocol.messages.shared import PartitionIndex
 from barnabas.protocol.schema import Message
 from barnabas.work import Steps
 
@@ -391,9 +387,7 @@ class ControllerChannel:
 
 _DESCRIBE_QUORUM: Final = DescribeQuorumRequest(
     topics=[
-        DescribeQuorumRequestTopic(
-            topic_name=CLUSTER_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition(partition_index=0)]
-        )
+        DescribeQuorumRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[PartitionIndex(partition_index=0)])
     ]
 )
 

@@ -10,11 +10,10 @@ from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.scheduling.slices import COSTS_PER_UNIT, Slices
 from barnabas.errors import BrokerError
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
+from barnabas.protocol.messages.shared import PartitionResult, TopicResult
 from barnabas.protocol.messages.transactions import (
     WritableTxnMarker,
-    WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -80,16 +79,16 @@ class _Writing:
         for marker in request.markers:
             topics = []
             for topic in marker.topics:
-                results: list[WritableTxnMarkerPartitionResult] = []
-                topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
+                results: list[PartitionResult] = []
+                topics.append(TopicResult(name=topic.name, partitions=results))
                 for partition in topic.partition_indexes:
-                    result = WritableTxnMarkerPartitionResult(partition_index=partition)
+                    result = PartitionResult(partition_index=partition)
                     results.append(result)
                     units = self._append(marker, topic.name, result)
                     yield units + self._replicas.take_opened_units()
             self._response.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
 
-    def _append(self, marker: WritableTxnMarker, topic: str, result: WritableTxnMarkerPartitionResult) -> int:
+    def _append(self, marker: WritableTxnMarker, topic: str, result: PartitionResult) -> int:
         partition = result.partition_index
         of_groups = topic == GROUP_METADATA_TOPIC
         try:

@@ -26,10 +26,10 @@ from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
-    LeaderIdAndEpoch,
     PartitionData,
     SnapshotId,
 )
+from barnabas.protocol.messages.shared import LeaderIdAndEpoch
 
 if TYPE_CHECKING:
     from barnabas.broker.replica.core.fetch_sessions import FetchSessions

@@ -40,12 +40,9 @@ from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -56,6 +53,7 @@ from barnabas.protocol.messages.groups import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from barnabas.protocol.messages.shared import PartitionResult, TopicResult
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
@@ -95,10 +93,10 @@ def _check_offsets(
     for topic in call.request.topics:
         known = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
         allowed = topic.name in readable if not by_id else known is None or known.name in readable
-        answers: list[OffsetCommitResponsePartition] = []
+        answers: list[PartitionResult] = []
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
         for partition in topic.partitions:
-            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answer = PartitionResult(partition_index=partition.partition_index)
             answers.append(answer)
             if allowed:
                 offsets.check(known, partition, answer)
@@ -337,7 +335,7 @@ class _Deletable(NamedTuple):
     """The partitions of a topic that exist: their answers, the tombstones of their offsets, and the bytes of these if they are short."""
 
     topic: str
-    answers: list[OffsetDeleteResponsePartition]
+    answers: list[PartitionResult]
     tombstones: list[OffsetRecord]
     encoded: list[tuple[bytes, bytes | None]]
 
@@ -350,8 +348,8 @@ def _check_deletion(needs: Needs, request: OffsetDeleteRequest, image: MetadataI
     short = len(request.group_id) * sum(len(topic.partitions) for topic in request.topics) <= ENCODED_BYTES_MAX
     for topic in request.topics:
         allowed, count = topic.name in readable, image.partition_count(topic.name)
-        answers = [OffsetDeleteResponsePartition(partition_index=one.partition_index) for one in topic.partitions]
-        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        answers = [PartitionResult(partition_index=one.partition_index) for one in topic.partitions]
+        response.topics.append(TopicResult(name=topic.name, partitions=answers))
         for answer in answers:
             if not allowed:
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.broker.handlers.needs import Needs
 from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.shared import NodeEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,6 @@ def add_produce_hints(needs: Needs, call: Call[ProduceRequest], response: Produc
     """Names the leaders in a ProduceResponse that has errors."""
     if call.version < 10:
         return
-    from barnabas.protocol.messages.produce import NodeEndpoint
 
     leaders: dict[int, None] = {}
     for topic in response.responses:
@@ -42,7 +42,6 @@ def add_fetch_hints(needs: Needs, call: Call[FetchRequest], response: FetchRespo
     """Names the leaders in a FetchResponse that has errors."""
     if call.version < 12:
         return
-    from barnabas.protocol.messages.fetch import NodeEndpoint
 
     leaders: dict[int, None] = {}
     for topic in response.responses:

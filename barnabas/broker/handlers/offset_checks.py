@@ -23,8 +23,9 @@ from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
 from barnabas.broker.image.image import TopicImage
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.messages.groups import OffsetCommitRequestPartition, OffsetCommitResponsePartition
-from barnabas.protocol.messages.transactions import TxnOffsetCommitRequestPartition, TxnOffsetCommitResponsePartition
+from barnabas.protocol.messages.groups import OffsetCommitRequestPartition
+from barnabas.protocol.messages.shared import PartitionResult
+from barnabas.protocol.messages.transactions import TxnOffsetCommitRequestPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
@@ -88,7 +89,7 @@ class OffsetChecks:
         self._expire_ms = expire_ms
         self._unknown = unknown
         self._keeps_ids = keeps_topic_ids
-        self.accepted: list[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition] = []
+        self.accepted: list[PartitionResult | PartitionResult] = []
         self.records: list[OffsetRecord] = []
         self.encoded: list[tuple[bytes, bytes | None]] = []
         self._size_bytes = 0
@@ -97,7 +98,7 @@ class OffsetChecks:
         self,
         topic: TopicImage | None,
         asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
-        answer: OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition,
+        answer: PartitionResult | PartitionResult,
     ) -> None:
         """Makes a record of one partition's offset, or sets the error of its answer. `topic` is None if it does not exist."""
         if topic is None or not 0 <= asked.partition_index < len(topic.partitions):

@@ -20,6 +20,7 @@ from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.broker.patterns import Pattern, compile_pattern
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -27,7 +28,6 @@ from barnabas.protocol.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     ListTransactionsTransactionState,
-    TopicData,
 )
 from barnabas.work import Steps, Work
 
@@ -73,7 +73,7 @@ def _described(metadata: TransactionMetadata, access: Access) -> Steps[DescribeT
     for topic in sorted(partitions):
         yield 1
         if topic in shown:
-            state.topics.append(TopicData(topic=topic, partitions=sorted(partitions[topic])))
+            state.topics.append(TopicPartitions(topic=topic, partitions=sorted(partitions[topic])))
     return state
 
 

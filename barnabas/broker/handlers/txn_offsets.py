@@ -27,12 +27,8 @@ from barnabas.broker.handlers.refusals import refuse_each
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
-from barnabas.protocol.messages.transactions import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from barnabas.protocol.messages.shared import PartitionResult, TopicResult
+from barnabas.protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 if TYPE_CHECKING:
     from barnabas.broker.image.image import MetadataImage
@@ -62,10 +58,10 @@ def _check_offsets(
     for topic in call.request.topics:
         allowed = topic.name in readable
         known = image.topic(topic.name)
-        answers: list[TxnOffsetCommitResponsePartition] = []
-        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+        answers: list[PartitionResult] = []
+        response.topics.append(TopicResult(name=topic.name, partitions=answers))
         for partition in topic.partitions:
-            answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answer = PartitionResult(partition_index=partition.partition_index)
             answers.append(answer)
             if allowed:
                 offsets.check(known, partition, answer)

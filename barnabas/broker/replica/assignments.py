@@ -12,10 +12,10 @@ from barnabas.loggers import logger
 from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectory,
-    AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,
     AssignReplicasToDirsResponse,
 )
+from barnabas.protocol.messages.shared import PartitionIndex
 
 log = logger("kafka.log.LogManager")
 
@@ -57,7 +57,7 @@ class DirectoryAssignments:
                     topics=[
                         AssignReplicasToDirsRequestTopic(
                             topic_id=topic_id,
-                            partitions=[AssignReplicasToDirsRequestPartition(partition_index=each) for each in numbers],
+                            partitions=[PartitionIndex(partition_index=each) for each in numbers],
                         )
                         for topic_id, numbers in topics.items()
                     ],

@@ -23,7 +23,6 @@ from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.admin import (
     DescribeLogDirsRequest,
     ElectLeadersRequest,
-    ElectLeadersTopic,
     FeatureUpdateKey,
     UpdateFeaturesRequest,
 )
@@ -34,11 +33,8 @@ from barnabas.protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from barnabas.protocol.messages.quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartition,
-    DescribeQuorumRequestTopic,
-)
+from barnabas.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumRequestTopic
+from barnabas.protocol.messages.shared import PartitionIndex, TopicPartitions
 
 _DESCRIBE_CLUSTER = 60
 _UPGRADE_TYPES = {"refuse": 1, "safe": 2, "unsafe": 3}
@@ -83,9 +79,7 @@ class ClusterAdmin(AdminRequests):
 
     async def describe_quorum(self) -> QuorumDescription:
         """Returns the quorum's leader and the log ends of voters and observers (KIP-595)."""
-        topic = DescribeQuorumRequestTopic(
-            topic_name=CLUSTER_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()]
-        )
+        topic = DescribeQuorumRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[PartitionIndex()])
         response = await self._retried(DescribeQuorumRequest(topics=[topic]))
         found = response.topics[0].partitions[0]
         raise_first([found])
@@ -155,11 +149,11 @@ class ClusterAdmin(AdminRequests):
 
         `partitions` None means all. Returns for each tried partition NONE or the reason (ELECTION_NOT_NEEDED, …).
         """
-        topics: dict[str, ElectLeadersTopic] | None = None
+        topics: dict[str, TopicPartitions] | None = None
         if partitions is not None:
             topics = {}
             for tp in partitions:
-                topics.setdefault(tp.topic, ElectLeadersTopic(topic=tp.topic)).partitions.append(tp.partition)
+                topics.setdefault(tp.topic, TopicPartitions(topic=tp.topic)).partitions.append(tp.partition)
         response = await self._retried(
             lambda left_ms: ElectLeadersRequest(
                 election_type=int(unclean),

@@ -21,9 +21,9 @@ from barnabas.protocol.messages.groups import (
     ListGroupsRequest,
     MemberIdentity,
     OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from barnabas.protocol.messages.shared import PartitionIndex
 
 
 class GroupAdmin(AdminRequests):
@@ -129,7 +129,7 @@ class GroupAdmin(AdminRequests):
         topics: dict[str, OffsetDeleteRequestTopic] = {}
         for tp in partitions:
             topics.setdefault(tp.topic, OffsetDeleteRequestTopic(name=tp.topic)).partitions.append(
-                OffsetDeleteRequestPartition(partition_index=tp.partition)
+                PartitionIndex(partition_index=tp.partition)
             )
         request = OffsetDeleteRequest(group_id=group_id, topics=list(topics.values()))
         response = await self._coordinated("group", group_id, request)

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import ProducerDescription, TransactionDescription, TransactionListing
 from barnabas.client.types import TopicPartition
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from barnabas.protocol.messages.transactions import (
     DescribeProducersRequest,
-    DescribeProducersTopic,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
     WritableTxnMarker,
-    WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 
@@ -67,7 +66,7 @@ class TransactionAdmin(AdminRequests):
         """Returns the producers of a partition with their open transactions, from its leader (KIP-664)."""
         await self._connected()
         self._cluster.add_topics([partition.topic])
-        topic = DescribeProducersTopic(name=partition.topic, partition_indexes=[partition.partition])
+        topic = TopicPartitionIndexes(name=partition.topic, partition_indexes=[partition.partition])
         found = await self._of_leader(
             partition,
             DescribeProducersRequest(topics=[topic]),
@@ -102,7 +101,7 @@ class TransactionAdmin(AdminRequests):
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             transaction_result=False,
-            topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
+            topics=[TopicPartitionIndexes(name=partition.topic, partition_indexes=[partition.partition])],
             coordinator_epoch=max(producer.coordinator_epoch, 0),
         )
         await self._of_leader(

@@ -17,10 +17,10 @@ from barnabas.protocol.messages.groups import (
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 
 _VERSION_MAX = 9  # from version 10 on OffsetCommit and OffsetFetch use topic ids
 
@@ -132,7 +132,7 @@ def _fetch_request(
         group_id=group.group_id,
         topics=None
         if wanted is None
-        else [OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in indexes.items()],
+        else [TopicPartitionIndexes(name=t, partition_indexes=p) for t, p in indexes.items()],
         groups=[
             OffsetFetchRequestGroup(
                 group_id=group.group_id,

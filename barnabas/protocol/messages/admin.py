@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String, Uuid
 
@@ -309,18 +310,11 @@ class AlterConfigsResponse(Message, api_key=33, versions=(0, 2), flexible_since=
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
 
 
-class DescribableLogDirTopic(Struct):
-    """The requested partitions."""
-
-    topic: str = field(String)
-    partitions: list[int] = field(Array(Int32))
-
-
 class DescribeLogDirsRequest(Message, api_key=35, versions=(1, 5), flexible_since=2):
     """Requests a broker's data directories and the replicas in them."""
 
     # null for all
-    topics: list[DescribableLogDirTopic] | None = field(Array(DescribableLogDirTopic), nullable_since=0)
+    topics: list[TopicPartitions] | None = field(Array(TopicPartitions), nullable_since=0)
 
 
 class DescribeLogDirsPartition(Struct):
@@ -358,19 +352,12 @@ class DescribeLogDirsResponse(Message, api_key=35, versions=(1, 5), flexible_sin
     results: list[DescribeLogDirsResult] = field(Array(DescribeLogDirsResult))
 
 
-class ElectLeadersTopic(Struct):
-    """Partitions that elect a leader."""
-
-    topic: str = field(String)
-    partitions: list[int] = field(Array(Int32))
-
-
 class ElectLeadersRequest(Message, api_key=43, versions=(0, 2), flexible_since=2):
     """Elects the preferred leaders, or unclean leaders for partitions without one."""
 
     election_type: int = field(Int8, since=1)  # 0 preferred, 1 unclean
     # null for all
-    topic_partitions: list[ElectLeadersTopic] | None = field(Array(ElectLeadersTopic), nullable_since=0)
+    topic_partitions: list[TopicPartitions] | None = field(Array(TopicPartitions), nullable_since=0)
     timeout_ms: int = field(Int32, default=60000)
 
 

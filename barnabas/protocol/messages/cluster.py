@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.protocol.messages.shared import PartitionIndex, PartitionResult
 from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String, UInt16, Uuid
 
@@ -188,17 +189,11 @@ class AllocateProducerIdsResponse(Message, api_key=67, versions=(0, 0), flexible
 # -- AssignReplicasToDirs ----------------------------------------------------------------------------------------------
 
 
-class AssignReplicasToDirsRequestPartition(Struct):
-    """A partition in the directory."""
-
-    partition_index: int = field(Int32)
-
-
 class AssignReplicasToDirsRequestTopic(Struct):
     """The partitions of one topic."""
 
     topic_id: bytes = field(Uuid)
-    partitions: list[AssignReplicasToDirsRequestPartition] = field(Array(AssignReplicasToDirsRequestPartition))
+    partitions: list[PartitionIndex] = field(Array(PartitionIndex))
 
 
 class AssignReplicasToDirsRequestDirectory(Struct):
@@ -216,18 +211,11 @@ class AssignReplicasToDirsRequest(Message, api_key=73, versions=(0, 0), flexible
     directories: list[AssignReplicasToDirsRequestDirectory] = field(Array(AssignReplicasToDirsRequestDirectory))
 
 
-class AssignReplicasToDirsResponsePartition(Struct):
-    """The result for one partition."""
-
-    partition_index: int = field(Int32)
-    error_code: int = field(Int16)
-
-
 class AssignReplicasToDirsResponseTopic(Struct):
     """The partitions of one topic."""
 
     topic_id: bytes = field(Uuid)
-    partitions: list[AssignReplicasToDirsResponsePartition] = field(Array(AssignReplicasToDirsResponsePartition))
+    partitions: list[PartitionResult] = field(Array(PartitionResult))
 
 
 class AssignReplicasToDirsResponseDirectory(Struct):

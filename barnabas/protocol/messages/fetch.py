@@ -6,6 +6,7 @@ new leaders, 1166 the follower's high watermark.
 from __future__ import annotations
 
 from barnabas.ports import Buffer
+from barnabas.protocol.messages.shared import LeaderIdAndEpoch, NodeEndpoint
 from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Int8, Int16, Int32, Int64, Records, String, Uuid
 
@@ -73,13 +74,6 @@ class EpochEndOffset(Struct):
     end_offset: int = field(Int64, default=-1)
 
 
-class LeaderIdAndEpoch(Struct):
-    """The present leader of the partition (KIP-951); −1 if unknown."""
-
-    leader_id: int = field(Int32, default=-1)
-    leader_epoch: int = field(Int32, default=-1)
-
-
 class SnapshotId(Struct):
     """The snapshot to fetch if the log begins after the requested offset (KIP-630)."""
 
@@ -117,15 +111,6 @@ class FetchableTopicResponse(Struct):
     topic: str = field(String, until=12)
     topic_id: bytes = field(Uuid, since=13)
     partitions: list[PartitionData] = field(Array(PartitionData))
-
-
-class NodeEndpoint(Struct):
-    """Address of a leader named in the response (KIP-951)."""
-
-    node_id: int = field(Int32)
-    host: str = field(String)
-    port: int = field(Int32)
-    rack: str | None = field(String, nullable_since=0, default=None)
 
 
 class FetchResponse(Message, api_key=1, versions=(4, 18), flexible_since=12):

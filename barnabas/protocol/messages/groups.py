@@ -4,6 +4,13 @@ Also the members' data in JoinGroup and SyncGroup, after a two-byte version.
 
 from __future__ import annotations
 
+from barnabas.protocol.messages.shared import (
+    PartitionIndex,
+    PartitionResult,
+    TopicPartitionIndexes,
+    TopicPartitions,
+    TopicResult,
+)
 from barnabas.protocol.schema import Message, RecordMessage, Struct, field
 from barnabas.protocol.wire import Array, Bool, Bytes, Int8, Int16, Int32, Int64, String, Uuid
 
@@ -270,19 +277,12 @@ class OffsetCommitRequest(Message, api_key=8, versions=(2, 10), flexible_since=8
     topics: list[OffsetCommitRequestTopic] = field(Array(OffsetCommitRequestTopic))
 
 
-class OffsetCommitResponsePartition(Struct):
-    """The result for one partition."""
-
-    partition_index: int = field(Int32)
-    error_code: int = field(Int16)
-
-
 class OffsetCommitResponseTopic(Struct):
     """The results of one topic."""
 
     name: str = field(String, until=9)
     topic_id: bytes = field(Uuid, since=10)
-    partitions: list[OffsetCommitResponsePartition] = field(Array(OffsetCommitResponsePartition))
+    partitions: list[PartitionResult] = field(Array(PartitionResult))
 
 
 class OffsetCommitResponse(Message, api_key=8, versions=(2, 10), flexible_since=8):
@@ -290,13 +290,6 @@ class OffsetCommitResponse(Message, api_key=8, versions=(2, 10), flexible_since=
 
     throttle_time_ms: int = field(Int32, since=3)
     topics: list[OffsetCommitResponseTopic] = field(Array(OffsetCommitResponseTopic))
-
-
-class OffsetFetchRequestTopic(Struct):
-    """The partitions of one topic, up to version 7."""
-
-    name: str = field(String)
-    partition_indexes: list[int] = field(Array(Int32))
 
 
 class OffsetFetchRequestTopics(Struct):
@@ -320,7 +313,7 @@ class OffsetFetchRequest(Message, api_key=9, versions=(1, 10), flexible_since=6)
     """Requests committed offsets, up to version 7 of one group; null topics means all."""
 
     group_id: str = field(String, until=7)
-    topics: list[OffsetFetchRequestTopic] | None = field(Array(OffsetFetchRequestTopic), until=7, nullable_since=2)
+    topics: list[TopicPartitionIndexes] | None = field(Array(TopicPartitionIndexes), until=7, nullable_since=2)
     groups: list[OffsetFetchRequestGroup] = field(Array(OffsetFetchRequestGroup), since=8)
     require_stable: bool = field(Bool, since=7)  # UNSTABLE_OFFSET_COMMIT while a transaction holds the offset (KIP-447)
 
@@ -377,17 +370,11 @@ class OffsetFetchResponse(Message, api_key=9, versions=(1, 10), flexible_since=6
     groups: list[OffsetFetchResponseGroup] = field(Array(OffsetFetchResponseGroup), since=8)
 
 
-class OffsetDeleteRequestPartition(Struct):
-    """A partition whose committed offset is deleted."""
-
-    partition_index: int = field(Int32)
-
-
 class OffsetDeleteRequestTopic(Struct):
     """The partitions of one topic."""
 
     name: str = field(String)
-    partitions: list[OffsetDeleteRequestPartition] = field(Array(OffsetDeleteRequestPartition))
+    partitions: list[PartitionIndex] = field(Array(PartitionIndex))
 
 
 class OffsetDeleteRequest(Message, api_key=47, versions=(0, 0)):
@@ -397,33 +384,12 @@ class OffsetDeleteRequest(Message, api_key=47, versions=(0, 0)):
     topics: list[OffsetDeleteRequestTopic] = field(Array(OffsetDeleteRequestTopic))
 
 
-class OffsetDeleteResponsePartition(Struct):
-    """The result for one partition."""
-
-    partition_index: int = field(Int32)
-    error_code: int = field(Int16)
-
-
-class OffsetDeleteResponseTopic(Struct):
-    """The results of one topic."""
-
-    name: str = field(String)
-    partitions: list[OffsetDeleteResponsePartition] = field(Array(OffsetDeleteResponsePartition))
-
-
 class OffsetDeleteResponse(Message, api_key=47, versions=(0, 0)):
     """The results of a deletion."""
 
     error_code: int = field(Int16)
     throttle_time_ms: int = field(Int32)
-    topics: list[OffsetDeleteResponseTopic] = field(Array(OffsetDeleteResponseTopic))
-
-
-class TopicPartition(Struct):
-    """Partitions of one topic."""
-
-    topic: str = field(String)
-    partitions: list[int] = field(Array(Int32))
+    topics: list[TopicResult] = field(Array(TopicResult))
 
 
 class ConsumerProtocolSubscription(RecordMessage, versions=(0, 3)):
@@ -431,7 +397,7 @@ class ConsumerProtocolSubscription(RecordMessage, versions=(0, 3)):
 
     topics: list[str] = field(Array(String))
     user_data: bytes | None = field(Bytes, nullable_since=0, default=None)
-    owned_partitions: list[TopicPartition] = field(Array(TopicPartition), since=1)
+    owned_partitions: list[TopicPartitions] = field(Array(TopicPartitions), since=1)
     generation_id: int = field(Int32, since=2, default=-1)
     rack_id: str | None = field(String, since=3, nullable_since=3, default=None)
 
@@ -439,14 +405,14 @@ class ConsumerProtocolSubscription(RecordMessage, versions=(0, 3)):
 class ConsumerProtocolAssignment(RecordMessage, versions=(0, 3)):
     """Assignment of a consumer, in SyncGroup."""
 
-    assigned_partitions: list[TopicPartition] = field(Array(TopicPartition))
+    assigned_partitions: list[TopicPartitions] = field(Array(TopicPartitions))
     user_data: bytes | None = field(Bytes, nullable_since=0, default=None)
 
 
 class StickyUserData(RecordMessage, versions=(0, 1)):
     """Previous assignment of a "sticky" member, as user data. It has no version: readers try each format."""
 
-    previous_assignment: list[TopicPartition] = field(Array(TopicPartition))
+    previous_assignment: list[TopicPartitions] = field(Array(TopicPartitions))
     generation_id: int = field(Int32, since=1, default=-1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from barnabas.ports import Buffer
+from barnabas.protocol.messages.shared import LeaderIdAndEpoch, NodeEndpoint
 from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Int16, Int32, Int64, Records, String, Uuid
 
@@ -38,13 +39,6 @@ class BatchIndexAndErrorMessage(Struct):
     batch_index_error_message: str | None = field(String, nullable_since=0, default=None)
 
 
-class LeaderIdAndEpoch(Struct):
-    """The present leader of the partition (KIP-951); −1 if unknown."""
-
-    leader_id: int = field(Int32, default=-1)
-    leader_epoch: int = field(Int32, default=-1)
-
-
 class PartitionProduceResponse(Struct):
     """The result for one partition."""
 
@@ -64,15 +58,6 @@ class TopicProduceResponse(Struct):
     name: str = field(String, until=12)
     topic_id: bytes = field(Uuid, since=13)
     partition_responses: list[PartitionProduceResponse] = field(Array(PartitionProduceResponse))
-
-
-class NodeEndpoint(Struct):
-    """Address of a leader named in the response (KIP-951)."""
-
-    node_id: int = field(Int32)
-    host: str = field(String)
-    port: int = field(Int32)
-    rack: str | None = field(String, nullable_since=0, default=None)
 
 
 class ProduceResponse(Message, api_key=0, versions=(3, 13), flexible_since=9):

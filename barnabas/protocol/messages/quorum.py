@@ -5,6 +5,7 @@ KIP-996).
 from __future__ import annotations
 
 from barnabas.ports import Buffer
+from barnabas.protocol.messages.shared import PartitionIndex
 from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int16, Int32, Int64, Records, String, UInt16, Uuid
 
@@ -178,17 +179,11 @@ class EndQuorumEpochResponse(Message, api_key=54, versions=(0, 1), flexible_sinc
 # -- DescribeQuorum ----------------------------------------------------------------------------------------------------
 
 
-class DescribeQuorumRequestPartition(Struct):
-    """The requested partition: 0."""
-
-    partition_index: int = field(Int32)
-
-
 class DescribeQuorumRequestTopic(Struct):
     """The one topic."""
 
     topic_name: str = field(String)
-    partitions: list[DescribeQuorumRequestPartition] = field(Array(DescribeQuorumRequestPartition))
+    partitions: list[PartitionIndex] = field(Array(PartitionIndex))
 
 
 class DescribeQuorumRequest(Message, api_key=55, versions=(0, 2), flexible_since=0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int16, Int32, String
 
@@ -54,21 +55,12 @@ class AlterPartitionReassignmentsResponse(Message, api_key=45, versions=(0, 1), 
     responses: list[ReassignableTopicResponse] = field(Array(ReassignableTopicResponse))
 
 
-class ListPartitionReassignmentsTopics(Struct):
-    """Partitions of one topic."""
-
-    name: str = field(String)
-    partition_indexes: list[int] = field(Array(Int32))
-
-
 class ListPartitionReassignmentsRequest(Message, api_key=46, versions=(0, 0), flexible_since=0):
     """Requests the reassignments in progress."""
 
     timeout_ms: int = field(Int32, default=60000)
     # null for all
-    topics: list[ListPartitionReassignmentsTopics] | None = field(
-        Array(ListPartitionReassignmentsTopics), nullable_since=0, default=None
-    )
+    topics: list[TopicPartitionIndexes] | None = field(Array(TopicPartitionIndexes), nullable_since=0, default=None)
 
 
 class OngoingPartitionReassignment(Struct):

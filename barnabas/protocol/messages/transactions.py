@@ -5,6 +5,7 @@ KIP-1152, KIP-1228.
 
 from __future__ import annotations
 
+from barnabas.protocol.messages.shared import TopicPartitionIndexes, TopicPartitions, TopicResult
 from barnabas.protocol.schema import Message, Struct, field
 from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String
 
@@ -124,20 +125,13 @@ class EndTxnResponse(Message, api_key=26, versions=(0, 5), flexible_since=3):
     producer_epoch: int = field(Int16, since=5, default=-1)
 
 
-class WritableTxnMarkerTopic(Struct):
-    """Partitions of one topic that get the marker."""
-
-    name: str = field(String)
-    partition_indexes: list[int] = field(Array(Int32))
-
-
 class WritableTxnMarker(Struct):
     """The marker that ends one transaction."""
 
     producer_id: int = field(Int64)
     producer_epoch: int = field(Int16)
     transaction_result: bool = field(Bool)  # true for commit
-    topics: list[WritableTxnMarkerTopic] = field(Array(WritableTxnMarkerTopic))
+    topics: list[TopicPartitionIndexes] = field(Array(TopicPartitionIndexes))
     coordinator_epoch: int = field(Int32)
     transaction_version: int = field(Int8, since=2)  # 2 requires a strictly greater epoch (KIP-1228)
 
@@ -148,25 +142,11 @@ class WriteTxnMarkersRequest(Message, api_key=27, versions=(1, 2), flexible_sinc
     markers: list[WritableTxnMarker] = field(Array(WritableTxnMarker))
 
 
-class WritableTxnMarkerPartitionResult(Struct):
-    """The result for one partition."""
-
-    partition_index: int = field(Int32)
-    error_code: int = field(Int16)
-
-
-class WritableTxnMarkerTopicResult(Struct):
-    """The results of one topic."""
-
-    name: str = field(String)
-    partitions: list[WritableTxnMarkerPartitionResult] = field(Array(WritableTxnMarkerPartitionResult))
-
-
 class WritableTxnMarkerResult(Struct):
     """The results for one producer."""
 
     producer_id: int = field(Int64)
-    topics: list[WritableTxnMarkerTopicResult] = field(Array(WritableTxnMarkerTopicResult))
+    topics: list[TopicResult] = field(Array(TopicResult))
 
 
 class WriteTxnMarkersResponse(Message, api_key=27, versions=(1, 2), flexible_since=1):
@@ -204,38 +184,17 @@ class TxnOffsetCommitRequest(Message, api_key=28, versions=(0, 5), flexible_sinc
     topics: list[TxnOffsetCommitRequestTopic] = field(Array(TxnOffsetCommitRequestTopic))
 
 
-class TxnOffsetCommitResponsePartition(Struct):
-    """The result for one partition."""
-
-    partition_index: int = field(Int32)
-    error_code: int = field(Int16)
-
-
-class TxnOffsetCommitResponseTopic(Struct):
-    """The results of one topic."""
-
-    name: str = field(String)
-    partitions: list[TxnOffsetCommitResponsePartition] = field(Array(TxnOffsetCommitResponsePartition))
-
-
 class TxnOffsetCommitResponse(Message, api_key=28, versions=(0, 5), flexible_since=3):
     """The results of a transactional commit."""
 
     throttle_time_ms: int = field(Int32)
-    topics: list[TxnOffsetCommitResponseTopic] = field(Array(TxnOffsetCommitResponseTopic))
+    topics: list[TopicResult] = field(Array(TopicResult))
 
 
 class DescribeTransactionsRequest(Message, api_key=65, versions=(0, 0), flexible_since=0):
     """Requests details of transactional ids."""
 
     transactional_ids: list[str] = field(Array(String))
-
-
-class TopicData(Struct):
-    """Partitions of one topic that are in the transaction."""
-
-    topic: str = field(String)
-    partitions: list[int] = field(Array(Int32))
 
 
 class DescribeTransactionsTransactionState(Struct):
@@ -248,7 +207,7 @@ class DescribeTransactionsTransactionState(Struct):
     transaction_start_time_ms: int = field(Int64)  # −1 without transaction
     producer_id: int = field(Int64)
     producer_epoch: int = field(Int16)
-    topics: list[TopicData] = field(Array(TopicData))
+    topics: list[TopicPartitions] = field(Array(TopicPartitions))
 
 
 class DescribeTransactionsResponse(Message, api_key=65, versions=(0, 0), flexible_since=0):
@@ -285,17 +244,10 @@ class ListTransactionsResponse(Message, api_key=66, versions=(0, 2), flexible_si
     transaction_states: list[ListTransactionsTransactionState] = field(Array(ListTransactionsTransactionState))
 
 
-class DescribeProducersTopic(Struct):
-    """The requested partitions."""
-
-    name: str = field(String)
-    partition_indexes: list[int] = field(Array(Int32))
-
-
 class DescribeProducersRequest(Message, api_key=61, versions=(0, 0), flexible_since=0):
     """Requests the producers of partitions from their leaders."""
 
-    topics: list[DescribeProducersTopic] = field(Array(DescribeProducersTopic))
+    topics: list[TopicPartitionIndexes] = field(Array(TopicPartitionIndexes))
 
 
 class ProducerState(Struct):

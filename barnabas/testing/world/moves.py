@@ -17,12 +17,8 @@ from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.errors import BrokerError, RemoteProtocolError
-from barnabas.protocol.messages.groups import (
-    ConsumerProtocolAssignment,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    TopicPartition,
-)
+from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
 if TYPE_CHECKING:
@@ -149,7 +145,7 @@ def _with(data: bytes, topic: str, partition: int) -> bytes:
     read = decode_versioned(ConsumerProtocolAssignment, data)
     same = next((each for each in read.assigned_partitions if each.topic == topic), None)
     if same is None:
-        read.assigned_partitions.append(TopicPartition(topic=topic, partitions=[partition]))
+        read.assigned_partitions.append(TopicPartitions(topic=topic, partitions=[partition]))
     else:
         same.partitions = sorted([*same.partitions, partition])
     return encode_versioned(read, int.from_bytes(data[:2], "big"))

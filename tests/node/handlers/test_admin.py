@@ -24,11 +24,11 @@ from barnabas.protocol.messages.admin import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     ElectLeadersRequest,
-    ElectLeadersTopic,
     IncrementalAlterConfigsRequest,
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.reassignments import ListPartitionReassignmentsRequest
+from barnabas.protocol.messages.shared import TopicPartitions
 from tests.support.broker.nodes import Nodes, Peer, batch
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
@@ -243,7 +243,7 @@ async def test_requests_on_one_connection_take_effect_one_after_another(node: No
 async def test_the_longest_names_are_refused_within_an_answer(peer: Peer) -> None:
     """A refusal that quotes a name of 32,767 bytes would be longer than a string may be."""
     name = "x" * 32_767
-    election = ElectLeadersRequest(topic_partitions=[ElectLeadersTopic(topic=name, partitions=[0])], timeout_ms=1_000)
+    election = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic=name, partitions=[0])], timeout_ms=1_000)
     for version in versions(election):
         (elected,) = (await peer.call(election, version)).replica_election_results
         assert elected.partition_result[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

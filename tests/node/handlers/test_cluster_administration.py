@@ -6,20 +6,16 @@ import pytest
 
 from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.admin import (
-    ElectLeadersRequest,
-    ElectLeadersTopic,
-    FeatureUpdateKey,
-    UpdateFeaturesRequest,
-)
+from barnabas.protocol.messages.admin import ElectLeadersRequest, FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
+from barnabas.protocol.messages.shared import TopicPartitions
 from tests.support.broker.nodes import Peer
 
 
 def electing(*topics: tuple[str, list[int]], election_type: int = 0) -> ElectLeadersRequest:
     return ElectLeadersRequest(
         election_type=election_type,
-        topic_partitions=[ElectLeadersTopic(topic=name, partitions=numbers) for name, numbers in topics],
+        topic_partitions=[TopicPartitions(topic=name, partitions=numbers) for name, numbers in topics],
     )
 
 

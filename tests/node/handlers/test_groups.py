@@ -24,10 +24,10 @@ from barnabas.protocol.messages.groups import (
     ListGroupsRequest,
     MemberIdentity,
     OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     SyncGroupRequest,
 )
+from barnabas.protocol.messages.shared import PartitionIndex
 from barnabas.protocol.messages.transactions import TxnOffsetCommitRequest
 from barnabas.protocol.records import iter_batches
 from barnabas.protocol.schema import decode, encode
@@ -197,7 +197,7 @@ async def test_before_the_offsets_topic_exists_every_request_is_answered(peer: P
 async def test_delete_offsets(peer: Peer) -> None:
     await prepare(peer)
     await commit(peer, 1)
-    topics = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
+    topics = [OffsetDeleteRequestTopic(name="t", partitions=[PartitionIndex(partition_index=0)])]
     answer = await peer.call(OffsetDeleteRequest(group_id="g", topics=topics), 0)
     assert (answer.error_code, answer.topics[0].partitions[0].error_code) == (NONE, NONE)
     assert await committed(peer) == -1

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.node.node import Node
-from barnabas.protocol.messages.admin import DescribableLogDirTopic, DescribeLogDirsRequest
+from barnabas.protocol.messages.admin import DescribeLogDirsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.shared import TopicPartitions
 from tests.support.broker.nodes import Peer, batch
 
 
 def asked(*topics: tuple[str, list[int]]) -> DescribeLogDirsRequest:
-    return DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=name, partitions=each) for name, each in topics])
+    return DescribeLogDirsRequest(topics=[TopicPartitions(topic=name, partitions=each) for name, each in topics])
 
 
 @pytest.mark.parametrize("version", range(1, 6))

@@ -18,11 +18,11 @@ from barnabas.protocol.messages.groups import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
+from barnabas.protocol.messages.shared import PartitionIndex
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     EndTxnRequest,
@@ -112,11 +112,11 @@ async def test_a_commit_in_a_transaction_is_one_batch_and_takes_effect_with_the_
 async def test_a_deletion_of_offsets_is_one_batch(peer: Peer, node: Node) -> None:
     await prepare(peer)
     assert await commit(peer, commit_request()) == {0}
-    first = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=7)])]
+    first = [OffsetDeleteRequestTopic(name="t", partitions=[PartitionIndex(partition_index=7)])]
     assert (await peer.call(OffsetDeleteRequest(group_id="g", topics=first), 0)).error_code == 0
     assert await committed(peer) == {n: offset for n, offset in ALL.items() if n != 7}
-    partitions = [OffsetDeleteRequestPartition(partition_index=n) for n in range(COUNT + 1)]
-    other = [OffsetDeleteRequestPartition(partition_index=0)]
+    partitions = [PartitionIndex(partition_index=n) for n in range(COUNT + 1)]
+    other = [PartitionIndex(partition_index=0)]
     answer = await peer.call(
         OffsetDeleteRequest(
             group_id="g",
@@ -188,7 +188,7 @@ async def test_a_deletion_that_no_batch_can_hold_is_refused_as_a_whole(peer: Pee
     answer = await peer.call(DeleteGroupsRequest(groups_names=["g", "nope"]), 2)
     codes = {each.group_id: each.error_code for each in answer.results}
     assert codes == {"g": ErrorCode.UNKNOWN_SERVER_ERROR, "nope": ErrorCode.UNKNOWN_SERVER_ERROR}
-    partitions = [OffsetDeleteRequestPartition(partition_index=n) for n in range(COUNT)]
+    partitions = [PartitionIndex(partition_index=n) for n in range(COUNT)]
     topics = [OffsetDeleteRequestTopic(name="t", partitions=partitions)]
     refused = await peer.call(OffsetDeleteRequest(group_id="g", topics=topics), 0)
     assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

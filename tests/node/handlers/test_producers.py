@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.messages.transactions import (
-    DescribeProducersPartitionResult,
-    DescribeProducersRequest,
-    DescribeProducersTopic,
-)
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
+from barnabas.protocol.messages.transactions import DescribeProducersPartitionResult, DescribeProducersRequest
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.broker.transactional_client import FEW, Client
 
 
 async def describe(peer: Peer, topic: str, partition: int) -> DescribeProducersPartitionResult:
-    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name=topic, partition_indexes=[partition])])
+    request = DescribeProducersRequest(topics=[TopicPartitionIndexes(name=topic, partition_indexes=[partition])])
     (answered,) = (await peer.call(request, 0)).topics
     assert answered.name == topic
     (result,) = answered.partitions

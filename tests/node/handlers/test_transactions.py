@@ -15,18 +15,17 @@ from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest, FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
     DescribeProducersRequest,
-    DescribeProducersTopic,
     DescribeTransactionsRequest,
     InitProducerIdRequest,
     ListTransactionsRequest,
     WritableTxnMarker,
-    WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from barnabas.runtime.clock import SystemClock
@@ -303,8 +302,8 @@ async def test_the_list_knows_states_ids_ages_and_patterns(peer: Peer) -> None:
 async def test_markers_for_what_is_not_here(peer: Peer) -> None:
     await peer.create("t")
     topics = [
-        WritableTxnMarkerTopic(name="t", partition_indexes=[0, 5]),
-        WritableTxnMarkerTopic(name="nowhere", partition_indexes=[0]),
+        TopicPartitionIndexes(name="t", partition_indexes=[0, 5]),
+        TopicPartitionIndexes(name="nowhere", partition_indexes=[0]),
     ]
     marker = WritableTxnMarker(producer_id=7, producer_epoch=0, topics=topics, coordinator_epoch=0)
     answer = await peer.call(WriteTxnMarkersRequest(markers=[marker]), 1)
@@ -321,7 +320,7 @@ async def test_without_its_topic_there_is_no_coordinator(peer: Peer) -> None:
 
 def aborting(producer_ids: Sequence[int], partitions: Sequence[int]) -> WriteTxnMarkersRequest:
     """Markers that abort a transaction of each producer in each partition of "t"."""
-    topics = [WritableTxnMarkerTopic(name="t", partition_indexes=list(partitions))]
+    topics = [TopicPartitionIndexes(name="t", partition_indexes=list(partitions))]
     return WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(producer_id=producer_id, topics=topics, coordinator_epoch=0)
@@ -349,7 +348,7 @@ async def test_producers_of_one_partition_are_listed_in_slices(nodes: Nodes) -> 
     peer = await nodes.peer(node)
     await peer.create("t")
     await peer.call(aborting(range(1_000), [0]), 1)
-    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name="t", partition_indexes=[0])])
+    request = DescribeProducersRequest(topics=[TopicPartitionIndexes(name="t", partition_indexes=[0])])
     steps = list(describe_producers(node, Call(request, 0, 61, None, Connection(), "")))
     assert len(steps) > 1_000 // 8
     answer = await peer.call(request, 0)

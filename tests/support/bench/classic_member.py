@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from barnabas.client.group.core.classic_member import ClassicMember, Next
-from barnabas.protocol.messages.groups import (
-    ConsumerProtocolAssignment,
-    JoinGroupResponse,
-    SyncGroupResponse,
-)
-from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
+from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, JoinGroupResponse, SyncGroupResponse
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.schema import encode_versioned
 
 
 def assignment(topic: str, *partitions: int) -> bytes:
-    wire = WireTopicPartition(topic=topic, partitions=list(partitions))
+    wire = TopicPartitions(topic=topic, partitions=list(partitions))
     return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=[wire]), 0)
 
 

@@ -14,7 +14,6 @@ from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
     PartitionData,
 )
 from barnabas.protocol.messages.metadata import (
@@ -23,6 +22,7 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from barnabas.protocol.messages.shared import LeaderIdAndEpoch
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from barnabas.protocol.schema import decode, encode

@@ -8,11 +8,8 @@ from itertools import count
 from typing import Any
 
 from barnabas.broker.coordinator.host.partitioning import partition_for
-from barnabas.protocol.messages.groups import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartition,
-)
+from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 from tests.support.oracle.wire import Wire
 from tests.support.processes.attempts import attempts
@@ -214,7 +211,7 @@ class Script:
     ) -> int:
         subscription = ConsumerProtocolSubscription(
             topics=[FOUR],
-            owned_partitions=[TopicPartition(topic=name, partitions=p) for name, p in (owned or {}).items()],
+            owned_partitions=[TopicPartitions(topic=name, partitions=p) for name, p in (owned or {}).items()],
         )
         request = request_of(
             "JoinGroup",

@@ -7,7 +7,7 @@ import pytest
 from barnabas.client.group.core.classic_member import Ownership, read_ownership, user_data
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.messages.groups import ConsumerProtocolSubscription
-from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
+from barnabas.protocol.messages.shared import TopicPartitions
 
 OWNED = Ownership((TopicPartition("ab", 1), TopicPartition("ab", 3), TopicPartition("c", 0)), 7)
 # [topic [partition]] generation: as StickyAssignor writes it, version 1; version 0 ends before the generation.
@@ -18,7 +18,7 @@ def subscription(data: bytes | None, generation_id: int = -1, *partitions: int) 
     return ConsumerProtocolSubscription(
         topics=["ab"],
         user_data=data,
-        owned_partitions=[WireTopicPartition(topic="ab", partitions=list(partitions))] if partitions else [],
+        owned_partitions=[TopicPartitions(topic="ab", partitions=list(partitions))] if partitions else [],
         generation_id=generation_id,
     )
 

@@ -16,7 +16,7 @@ from barnabas.protocol.messages.groups import (
     JoinGroupResponseMember,
     SyncGroupResponse,
 )
-from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 from tests.support.bench.classic_member import assignment, joined, make
 from tests.support.transitions import follows_the_table
@@ -40,7 +40,7 @@ def test_a_join_offers_every_strategy_and_tells_what_is_owned() -> None:
     assert [p.name for p in request.protocols] == ["range", "roundrobin"]
     told = decode_versioned(ConsumerProtocolSubscription, request.protocols[0].metadata)
     assert told.topics == ["t"]
-    assert told.owned_partitions == [WireTopicPartition(topic="t", partitions=[0, 1])]
+    assert told.owned_partitions == [TopicPartitions(topic="t", partitions=[0, 1])]
 
 
 def test_the_leader_shares_out() -> None:
@@ -179,7 +179,7 @@ def test_who_holds_on_and_is_not_known_any_more_has_lost_it() -> None:
 def test_a_cooperative_rebalance_changes_what_has_changed() -> None:
     member = joined(make(strategies=["cooperative-sticky"]))
     told = decode_versioned(ConsumerProtocolSubscription, member.join_request().protocols[0].metadata)
-    assert (told.owned_partitions, told.generation_id) == ([WireTopicPartition(topic="t", partitions=[0, 1])], 1)
+    assert (told.owned_partitions, told.generation_id) == ([TopicPartitions(topic="t", partitions=[0, 1])], 1)
     response = JoinGroupResponse(generation_id=2, protocol_name="cooperative-sticky", leader="other", member_id="me")
     assert member.on_join(response, 0) is Next.GO_ON
     assert member.on_sync(SyncGroupResponse(assignment=assignment("t", 1, 2)), 0) is Next.GO_ON
@@ -193,7 +193,7 @@ def test_a_cooperative_rebalance_changes_what_has_changed() -> None:
     assert member.assignment == [t1, t2]
     assert member.rejoin_wanted, "whoever waits for what was given up gets it in another round"
     told = decode_versioned(ConsumerProtocolSubscription, member.join_request().protocols[0].metadata)
-    assert (told.owned_partitions, told.generation_id) == ([WireTopicPartition(topic="t", partitions=[1, 2])], 2)
+    assert (told.owned_partitions, told.generation_id) == ([TopicPartitions(topic="t", partitions=[1, 2])], 2)
 
 
 def test_a_rebalance_that_changes_nothing_is_the_last() -> None:

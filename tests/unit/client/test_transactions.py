@@ -17,6 +17,7 @@ from barnabas.client.producer.core.transaction_state import VALID_PREVIOUS, Outg
 from barnabas.client.producer.core.transactions import Transactions
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.shared import PartitionResult, TopicResult
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
@@ -28,8 +29,6 @@ from barnabas.protocol.messages.transactions import (
     InitProducerIdResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from tests.support.rng import SeededRng
 from tests.support.transitions import follows_the_table
@@ -65,8 +64,8 @@ def added(code: ErrorCode = ErrorCode.NONE, tp: TopicPartition = TP) -> AddParti
 
 
 def committed(code: ErrorCode = ErrorCode.NONE) -> TxnOffsetCommitResponse:
-    partition = TxnOffsetCommitResponsePartition(partition_index=0, error_code=code)
-    return TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(name="t", partitions=[partition])])
+    partition = PartitionResult(partition_index=0, error_code=code)
+    return TxnOffsetCommitResponse(topics=[TopicResult(name="t", partitions=[partition])])
 
 
 def test_every_state_can_be_reached_and_only_fatal_cannot_be_left() -> None:

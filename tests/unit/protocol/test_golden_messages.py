@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
+from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from barnabas.protocol.messages.internal import (
     EndTxnMarker,
     GroupMetadataKey,
@@ -21,6 +21,7 @@ from barnabas.protocol.messages.internal import (
     Voter,
 )
 from barnabas.protocol.messages.metadata import ApiVersionsResponse, FinalizedFeatureKey
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.record_codec import Record
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.protocol.registry import API
@@ -80,7 +81,7 @@ def test_groups_and_offsets() -> None:
     assert subscription.topics == ["castle"]
     assert encode_versioned(subscription, 3) == member.subscription
     assignment = decode_versioned(ConsumerProtocolAssignment, member.assignment)
-    assert assignment.assigned_partitions == [TopicPartition(topic="castle", partitions=[0, 1])]
+    assert assignment.assigned_partitions == [TopicPartitions(topic="castle", partitions=[0, 1])]
     assert encode_versioned(assignment, 0) == member.assignment
 
     keys = [there_and_back(OffsetCommitKey, record.key) for record in offsets]

@@ -14,9 +14,9 @@ from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
     AssignReplicasToDirsResponseDirectory,
-    AssignReplicasToDirsResponsePartition,
     AssignReplicasToDirsResponseTopic,
 )
+from barnabas.protocol.messages.shared import PartitionResult
 from barnabas.work import Work
 
 
@@ -57,9 +57,7 @@ def assign_replicas(view: ClusterView, request: AssignReplicasToDirsRequest) -> 
             for each in wanted.partitions:
                 yield 1
                 code, change = _assign(elections, topic, each.partition_index, broker.broker_id, directory.id)
-                results.append(
-                    AssignReplicasToDirsResponsePartition(partition_index=each.partition_index, error_code=code)
-                )
+                results.append(PartitionResult(partition_index=each.partition_index, error_code=code))
                 if change is not None:
                     records.append(change)
             topics.append(AssignReplicasToDirsResponseTopic(topic_id=wanted.topic_id, partitions=results))

@@ -10,12 +10,8 @@ from barnabas.broker.api.call import Done
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
-from barnabas.protocol.messages.transactions import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
+from barnabas.protocol.messages.transactions import WritableTxnMarker, WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas.storage.checkpoints import TopicPartition
 
 log = logger("kafka.coordinator.transaction")
@@ -231,10 +227,10 @@ class MarkerChannel:
 
 def _marker(delivery: _Delivery, partitions: list[TopicPartition]) -> WritableTxnMarker:
     prepared = delivery.prepared
-    topics: dict[str, WritableTxnMarkerTopic] = {}
+    topics: dict[str, TopicPartitionIndexes] = {}
     for topic, partition in partitions:
         if topic not in topics:
-            topics[topic] = WritableTxnMarkerTopic(name=topic)
+            topics[topic] = TopicPartitionIndexes(name=topic)
         topics[topic].partition_indexes.append(partition)
     return WritableTxnMarker(
         producer_id=prepared.producer_id,

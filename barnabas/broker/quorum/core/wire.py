@@ -29,6 +29,7 @@ from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from barnabas.protocol.messages import fetch as fetches
 from barnabas.protocol.messages import quorum as messages
+from barnabas.protocol.messages.shared import LeaderIdAndEpoch, NodeEndpoint
 
 ANY_VOTER: Final = -1  # in versions of requests that do not name the voter
 FETCH_WITH_REPLICA_STATE: Final = 15
@@ -334,7 +335,7 @@ def _fetch_response(reply: FetchReply, leader: Endpoint | None) -> fetches.Fetch
         high_watermark=reply.high_watermark,
         last_stable_offset=reply.high_watermark,
         log_start_offset=reply.log_start_offset,
-        current_leader=fetches.LeaderIdAndEpoch(leader_id=reply.leader_id, leader_epoch=reply.epoch),
+        current_leader=LeaderIdAndEpoch(leader_id=reply.leader_id, leader_epoch=reply.epoch),
         records=reply.records,
     )
     if reply.diverging is not None:
@@ -344,7 +345,7 @@ def _fetch_response(reply: FetchReply, leader: Endpoint | None) -> fetches.Fetch
     if reply.snapshot is not None:
         data.snapshot_id = fetches.SnapshotId(end_offset=reply.snapshot.end_offset, epoch=reply.snapshot.epoch)
     known = (
-        [] if leader is None else [fetches.NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
+        [] if leader is None else [NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
     )
     return fetches.FetchResponse(
         responses=[

@@ -26,7 +26,7 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.schema import decode, decode_versioned, encode, encode_versioned
 
 _PROTOCOL_TYPE = "consumer"
@@ -383,10 +383,10 @@ def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(t.topic, p) for t in record.assigned_partitions for p in t.partitions)
 
 
-def _to_wire(partitions: Sequence[TopicPartition]) -> list[WireTopicPartition]:
-    topics: dict[str, WireTopicPartition] = {}
+def _to_wire(partitions: Sequence[TopicPartition]) -> list[TopicPartitions]:
+    topics: dict[str, TopicPartitions] = {}
     for topic, partition in partitions:
-        topics.setdefault(topic, WireTopicPartition(topic=topic)).partitions.append(partition)
+        topics.setdefault(topic, TopicPartitions(topic=topic)).partitions.append(partition)
     return list(topics.values())
 
 
@@ -408,9 +408,9 @@ def user_data(strategy: str, owned: Ownership) -> bytes | None:
         return encode(CooperativeStickyUserData(generation_id=owned.generation_id), 0)
     if strategy != _EAGER or not owned.partitions:
         return None
-    topics: dict[str, WireTopicPartition] = {}
+    topics: dict[str, TopicPartitions] = {}
     for topic, partition in owned.partitions:
-        topics.setdefault(topic, WireTopicPartition(topic=topic)).partitions.append(partition)
+        topics.setdefault(topic, TopicPartitions(topic=topic)).partitions.append(partition)
     return encode(
         StickyUserData(previous_assignment=list(topics.values()), generation_id=owned.generation_id),
         StickyUserData.VERSIONS[1],
@@ -446,5 +446,5 @@ def _read_generation(data: bytes) -> int:
         return -1
 
 
-def _partitions(topics: list[WireTopicPartition]) -> tuple[TopicPartition, ...]:
+def _partitions(topics: list[TopicPartitions]) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(each.topic, number) for each in topics for number in each.partitions)

@@ -11,12 +11,13 @@ from barnabas.broker.controller.core.registration import fence_broker, shut_down
 from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.image.records import ConfigRecord
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.messages.admin import ElectLeadersRequest, ElectLeadersTopic
+from barnabas.protocol.messages.admin import ElectLeadersRequest
 from barnabas.protocol.messages.cluster import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,
     AlterPartitionRequestTopic,
 )
+from barnabas.protocol.messages.shared import TopicPartitions
 from tests.support.broker.alter_partition import TOPIC, ask, result
 from tests.support.broker.metadata_images import cluster, register, replayed, view, with_topic
 
@@ -88,7 +89,7 @@ def test_an_unknown_topic_and_a_stale_leader() -> None:
 
 
 def elect(image: MetadataImage, *partitions: int, unclean: bool = False, topic: str = "t") -> Any:
-    wanted = [ElectLeadersTopic(topic=topic, partitions=list(partitions))] if partitions else None
+    wanted = [TopicPartitions(topic=topic, partitions=list(partitions))] if partitions else None
     return elect_leaders(view(image), ElectLeadersRequest(election_type=int(unclean), topic_partitions=wanted))
 
 

@@ -14,10 +14,10 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
 from tests.support.broker.alter_partition import TOPIC, ask, result
 from tests.support.broker.metadata_images import cluster, replayed, view, with_topic
 
@@ -156,7 +156,7 @@ def test_what_is_refused(target: list[int] | None, where: dict[str, Any], code: 
 def test_what_is_on_the_move_is_listed() -> None:
     image = with_topic(moved(on((1, 2)), [3, 2]), "still", bytes(15) + b"s", ((1,), (1,), 1))
 
-    def listed(topics: list[ListPartitionReassignmentsTopics] | None) -> list[tuple[Any, ...]]:
+    def listed(topics: list[TopicPartitionIndexes] | None) -> list[tuple[Any, ...]]:
         answer = list_partition_reassignments(view(image), ListPartitionReassignmentsRequest(topics=topics)).answer
         return [
             (topic.name, each.partition_index, each.replicas, each.adding_replicas, each.removing_replicas)
@@ -166,8 +166,6 @@ def test_what_is_on_the_move_is_listed() -> None:
 
     found = [("t", 0, [3, 2, 1], [3], [1])]
     assert listed(None) == found
-    asked = [
-        ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 1]) for name in ("t", "still", "unknown")
-    ]
+    asked = [TopicPartitionIndexes(name=name, partition_indexes=[0, 1]) for name in ("t", "still", "unknown")]
     assert listed(asked) == found
     assert listed([]) == []

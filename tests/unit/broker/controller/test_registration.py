@@ -15,13 +15,13 @@ from barnabas.protocol.messages.cluster import (
     AllocateProducerIdsRequest,
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectory,
-    AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,
     ControllerRegistrationRequest,
     RegistrationFeature,
     RegistrationListener,
     UnregisterBrokerRequest,
 )
+from barnabas.protocol.messages.shared import PartitionIndex
 from tests.support.broker.metadata_images import cluster, directory_of, registration, replayed, view, with_topic
 
 TOPIC = bytes(15) + b"t"
@@ -121,7 +121,7 @@ def test_replicas_are_assigned_to_directories() -> None:
     image = with_topic(cluster((1, 2)), "t", TOPIC, ((1, 2), (1, 2), 1), ((2,), (2,), 2))
 
     def assign(directory: bytes, number: int, topic: bytes = TOPIC) -> Any:
-        partition = AssignReplicasToDirsRequestPartition(partition_index=number)
+        partition = PartitionIndex(partition_index=number)
         wanted = AssignReplicasToDirsRequestDirectory(
             id=directory, topics=[AssignReplicasToDirsRequestTopic(topic_id=topic, partitions=[partition])]
         )

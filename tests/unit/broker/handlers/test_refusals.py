@@ -16,7 +16,6 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     ElectLeadersRequest,
-    ElectLeadersTopic,
 )
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
@@ -25,6 +24,7 @@ from barnabas.protocol.messages.groups import (
 )
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest, QuotaAlteration
 from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest, ScramCredentialDeletion
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -49,7 +49,7 @@ def requests(count: int) -> list[tuple[Message, int, Table, str]]:
             "results",
         ),
         (
-            ElectLeadersRequest(topic_partitions=[ElectLeadersTopic(topic="t", partitions=list(range(count)))]),
+            ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=list(range(count)))]),
             2,
             admin.HANDLERS,
             "replica_election_results.partition_result",

@@ -41,7 +41,8 @@ from barnabas.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuo
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest, QuotaAlteration
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
 from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
-from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
+from barnabas.protocol.messages.shared import TopicPartitionIndexes
+from barnabas.protocol.messages.transactions import DescribeProducersRequest
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import decode, encode
 from barnabas.work import finished
@@ -189,7 +190,7 @@ def test_offsets_of_partitions_that_are_not_here() -> None:
 
 
 def test_producers_of_a_topic_that_is_not_known() -> None:
-    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name="nowhere", partition_indexes=[0, 1])])
+    request = DescribeProducersRequest(topics=[TopicPartitionIndexes(name="nowhere", partition_indexes=[0, 1])])
     needs = Needs(replicas=NoReplicas(), current_image=SimpleNamespace(image=MetadataImage()))
     answer = finished(producers.describe_producers(needs, call_of(request)))
     assert [one.error_code for one in answer.topics[0].partitions] == [3, 3]

@@ -10,11 +10,8 @@ from barnabas.broker.coordinator.groups.consumer.assignors import Partitions
 from barnabas.broker.coordinator.groups.consumer.member import Owned, PartitionEpochs
 from barnabas.broker.coordinator.groups.topics import Topics
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
-from barnabas.protocol.messages.groups import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartition,
-)
+from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
 VERSION_MAX = 3  # newer versions are read as this one, as in Kafka
@@ -52,7 +49,7 @@ def assignment_bytes(assigned: PartitionEpochs | Partitions, subscription: bytes
     version = min(max(int.from_bytes(subscription[:2], "big", signed=True), 0), VERSION_MAX)
     value = ConsumerProtocolAssignment(
         assigned_partitions=[
-            TopicPartition(topic=name, partitions=list(numbers))
+            TopicPartitions(topic=name, partitions=list(numbers))
             for topic_id, numbers in assigned.items()
             if (name := topics.topic_name(topic_id)) is not None
         ]
@@ -60,7 +57,7 @@ def assignment_bytes(assigned: PartitionEpochs | Partitions, subscription: bytes
     return encode_versioned(value, version)
 
 
-def owned_by_name(partitions: Sequence[TopicPartition], topics: Topics) -> Owned:
+def owned_by_name(partitions: Sequence[TopicPartitions], topics: Topics) -> Owned:
     """Owned partitions of a subscription by topic id, without topics that do not exist."""
     named = ((topics.topic_id(each.topic), each.partitions) for each in partitions)
     return frozenset((topic_id, n) for topic_id, numbers in named if topic_id is not None for n in numbers)

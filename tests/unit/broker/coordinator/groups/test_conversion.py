@@ -8,7 +8,8 @@ import pytest
 
 from barnabas.broker.coordinator.groups.classic.state import GroupState
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
+from barnabas.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from barnabas.protocol.messages.shared import TopicPartitions
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 from tests.support.bench.consumer_group import group, image, settle
 from tests.support.bench.group import Client, GroupBench
@@ -22,13 +23,13 @@ def bench() -> GroupBench:
 
 
 def subscription(*topics: str, owned: set[tuple[str, int]] | None = None) -> list[tuple[str, bytes]]:
-    partitions = [TopicPartition(topic=topic, partitions=[number]) for topic, number in sorted(owned or set())]
+    partitions = [TopicPartitions(topic=topic, partitions=[number]) for topic, number in sorted(owned or set())]
     value = ConsumerProtocolSubscription(topics=list(topics), owned_partitions=partitions)
     return [("range", encode_versioned(value, 1))]
 
 
 def assignment(topic: str, *numbers: int) -> bytes:
-    value = ConsumerProtocolAssignment(assigned_partitions=[TopicPartition(topic=topic, partitions=list(numbers))])
+    value = ConsumerProtocolAssignment(assigned_partitions=[TopicPartitions(topic=topic, partitions=list(numbers))])
     return encode_versioned(value, 1)
 
 

@@ -12,10 +12,9 @@ from barnabas.broker.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
+from barnabas.protocol.messages.shared import PartitionResult, TopicResult
 from barnabas.protocol.messages.transactions import (
-    WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -78,10 +77,10 @@ class Cluster:
                     WritableTxnMarkerResult(
                         producer_id=marker.producer_id,
                         topics=[
-                            WritableTxnMarkerTopicResult(
+                            TopicResult(
                                 name=topic.name,
                                 partitions=[
-                                    WritableTxnMarkerPartitionResult(
+                                    PartitionResult(
                                         partition_index=index, error_code=codes.get(topic.name, ErrorCode.NONE)
                                     )
                                     for index in topic.partition_indexes
