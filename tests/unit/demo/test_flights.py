@@ -8,11 +8,14 @@ import re
 from datetime import date
 from pathlib import Path
 
+import pytest
+
 from examples.demo.flights import dataset as data
 from examples.demo.flights.figures import Check, checks
 from examples.demo.flights.page import summary, write_page
 from examples.demo.flights.replay import _may_send
 from examples.demo.flights.story import MicroBatch, ReplayedDay, Story
+from tests.support.browser import seen_in_browser
 from tests.support.flights import january
 
 __all__ = ["january"]
@@ -137,6 +140,37 @@ def test_the_page_has_everything_in_itself(january: data.Dataset, tmp_path: Path
     drawn = json.loads(found.group(1))
     assert drawn["total"]["flights"] == 26_865
     assert drawn["story"]["transactions"][0]["day"] == "</script>"
+
+
+LOOK = """page => ({
+    wide: page.documentElement.scrollWidth,
+    charts: [...page.querySelectorAll("svg")].map(svg => svg.querySelectorAll("rect, path, circle").length),
+    verdict: page.getElementById("verdict").textContent,
+    rows: page.querySelectorAll("#checks tr").length,
+    footer: page.getElementById("footer").textContent.length,
+    cut: [...page.querySelectorAll(".tile b, h1, h2, .verdict")].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent),
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_a_phone_and_a_desk(january: data.Dataset, tmp_path: Path, width: int) -> None:
+    expected = data.compute_expected(january)
+    story = Story(("by hour", "by carrier"))
+    story.transactions += [ReplayedDay("2013-01-01", 9, 0.0, 1.0, True), ReplayedDay("2013-01-02", 9, 1.0, 2.0, False)]
+    for query in story.queries:
+        story.on_batch(batch(query, 0.5, 2.5))
+    story.on_kill("the broker that leads the results", "pid 1")
+    page = tmp_path / "page.html"
+    hours, carriers = list(expected.hours.values()), list(expected.carriers.values())
+    write_page(page, story, [Check("flights in, topic", 26_865, 26_865)], hours, carriers)
+    seen = seen_in_browser(page, width, LOOK)
+    assert seen["wide"] <= width, "the page scrolls sideways"
+    assert len(seen["charts"]) == 6
+    assert all(seen["charts"]), "an empty chart"
+    assert seen["verdict"] == "✓ all 1 figures hold"
+    assert seen["rows"] == 2
+    assert seen["footer"] > 0, "the script did not come to its end"
+    assert seen["cut"] == []
 
 
 def test_a_summary_is_by_the_clocks_of_new_york() -> None:
