@@ -27,12 +27,7 @@ from barnabas.errors import BarnabasError, RemoteProtocolError
 from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL
 from barnabas.protocol.metadata_versions import METADATA_VERSIONS, metadata_version_name
 from barnabas.protocol.records import decode_records
-from barnabas.storage.checkpoints import (
-    LEADER_EPOCH_CHECKPOINT,
-    META_PROPERTIES,
-    PARTITION_METADATA,
-    encode_uuid,
-)
+from barnabas.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES, PARTITION_METADATA, encode_uuid
 from barnabas.storage.index import OffsetIndex, TimeIndex
 from barnabas.storage.producers import PartitionProducers
 

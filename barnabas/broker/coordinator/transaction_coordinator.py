@@ -19,11 +19,7 @@ from barnabas.broker.coordinator.transactions.markers import MarkerChannel
 from barnabas.broker.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.broker.coordinator.transactions.records import TransactionRecord
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, TransactionAnswer, TransactionShard
-from barnabas.broker.coordinator.transactions.state import (
-    NO_TIMEOUT_MS,
-    TransactionMetadata,
-    TransactionState,
-)
+from barnabas.broker.coordinator.transactions.state import NO_TIMEOUT_MS, TransactionMetadata, TransactionState
 from barnabas.broker.coordinator.transactions.verification import Question, VerificationChannel
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import MetadataDelta, MetadataImage
