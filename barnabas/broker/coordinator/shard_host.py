@@ -79,18 +79,6 @@ class _Appended:
 class _Partition(Generic[S]):
     """A led partition: its shard, queued writes, and uncommitted appends."""
 
-    __slots__ = (
-        "appended_offset",
-        "leader_epoch",
-        "load_began_ms",
-        "loading",
-        "partition",
-        "phase",
-        "queue",
-        "shard",
-        "uncommitted",
-    )
-
     def __init__(self, partition: int, leader_epoch: int, shard: S) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
