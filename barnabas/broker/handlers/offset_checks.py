@@ -83,7 +83,7 @@ class OffsetChecks:
         self._expire_ms = expire_ms
         self._unknown = unknown
         self._keeps_ids = keeps_topic_ids
-        self.accepted: list[PartitionResult | PartitionResult] = []
+        self.accepted: list[PartitionResult] = []
         self.records: list[OffsetRecord] = []
         self.encoded: list[tuple[bytes, bytes | None]] = []
         self._size_bytes = 0
@@ -92,7 +92,7 @@ class OffsetChecks:
         self,
         topic: TopicImage | None,
         asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
-        answer: PartitionResult | PartitionResult,
+        answer: PartitionResult,
     ) -> None:
         """Makes a record of one partition's offset, or sets the error of its answer. `topic` is None if it does not exist."""
         if topic is None or not 0 <= asked.partition_index < len(topic.partitions):
