@@ -12,12 +12,7 @@ from cyclopts import App, Parameter
 from barnabas.cli.arguments import as_rate
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.confirmation import Yes, confirm
-from barnabas.cli.kafka_files import (
-    partition_argument,
-    read_partitions_file,
-    read_reassignment_file,
-    without_doubles,
-)
+from barnabas.cli.kafka_files import partition_argument, read_partitions_file, read_reassignment_file, without_doubles
 from barnabas.cli.partition_plan import spread
 from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_racks, reassign_partitions
 from barnabas.cli.reassigning import end_throttles, finish, start_reassignment

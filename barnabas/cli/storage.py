@@ -15,9 +15,8 @@ from barnabas.cli.data_directory import DataDirectory, PartitionFolder, read_dat
 from barnabas.cli.render import Cell, Json, Report, as_size, print_json
 from barnabas.cli.scram_arguments import scram_records
 from barnabas.cli.session import Ended, local_command
-from barnabas.cli.storage_check import SEVERITIES, Finding, check_directories
+from barnabas.cli.storage_check import SEVERITIES, Finding, check_directories, stored_image
 from barnabas.cli.storage_format import format_directories
-from barnabas.cli.stored_metadata import stored_image
 from barnabas.cli.streams import printable
 from barnabas.protocol.metadata_versions import metadata_version_level, metadata_version_name
 from barnabas.runtime.randomness import SystemRng

@@ -14,15 +14,7 @@ from cyclopts import App, Parameter
 
 from barnabas.cli.arguments import key_values
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.render import (
-    DEFAULT_OUTPUT,
-    Cell,
-    Output,
-    Report,
-    as_size,
-    known,
-    printed_uuid,
-)
+from barnabas.cli.render import DEFAULT_OUTPUT, Cell, Output, Report, as_size, known, printed_uuid
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command, each
 from barnabas.cli.streams import printable
 from barnabas.client.admin import Admin, ConfigEntry, NewTopic

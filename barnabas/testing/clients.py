@@ -12,16 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from barnabas.client import (
-    Admin,
-    Consumer,
-    HeadersToSend,
-    Producer,
-    Record,
-    RecordMetadata,
-    SendFailed,
-    TopicPartition,
-)
+from barnabas.client import Admin, Consumer, HeadersToSend, Producer, Record, RecordMetadata, SendFailed, TopicPartition
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.testing import kit_thread

@@ -14,15 +14,7 @@ from barnabas.protocol.exchange import is_long
 from barnabas.protocol.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.registry import API, request_header_version, response_header_version
-from barnabas.protocol.schema import (
-    Message,
-    codec,
-    decode,
-    decode_versioned,
-    encode,
-    encode_parts,
-    encode_versioned,
-)
+from barnabas.protocol.schema import Message, codec, decode, decode_versioned, encode, encode_parts, encode_versioned
 from barnabas.work import LONG_BYTES, Steps, in_worker
 
 # The APIs that a broker forwards, as in Kafka. A controller accepts no other request.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from barnabas.broker.api.call import Done
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Shard, Undo
@@ -78,18 +78,6 @@ class _Appended:
 
 class _Partition(Generic[S]):
     """A led partition: its shard, queued writes, and uncommitted appends."""
-
-    __slots__ = (
-        "appended_offset",
-        "leader_epoch",
-        "load_began_ms",
-        "loading",
-        "partition",
-        "phase",
-        "queue",
-        "shard",
-        "uncommitted",
-    )
 
     def __init__(self, partition: int, leader_epoch: int, shard: S) -> None:
         self.partition = partition
@@ -509,3 +497,11 @@ def _coordinator_code(code: ErrorCode) -> ErrorCode:
     if code in _TOO_LARGE:
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NOT_COORDINATOR if code in _NOT_COORDINATOR else code
+
+
+class PartitionCoordinator(Protocol):
+    """The coordinator of an internal topic."""
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None: ...
+
+    def on_resigned(self, partition: int) -> None: ...

@@ -12,19 +12,14 @@ from barnabas.broker.coordinator.broker_gateway import BrokerGateway
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.marker_writer import MarkerWriter
 from barnabas.broker.coordinator.shard_host import ShardHost
-from barnabas.broker.coordinator.transaction_timeouts import TransactionTimeouts
-from barnabas.broker.coordinator.transactional_id_expiry import TransactionalIdExpiry
+from barnabas.broker.coordinator.transaction_timeouts import TransactionalIdExpiry, TransactionTimeouts
 from barnabas.broker.coordinator.transactions.answer_counts import AnswerCounts, are_batches
 from barnabas.broker.coordinator.transactions.holding import HeldRequests, Waiter
 from barnabas.broker.coordinator.transactions.markers import MarkerChannel
 from barnabas.broker.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.broker.coordinator.transactions.records import TransactionRecord
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, TransactionAnswer, TransactionShard
-from barnabas.broker.coordinator.transactions.state import (
-    NO_TIMEOUT_MS,
-    TransactionMetadata,
-    TransactionState,
-)
+from barnabas.broker.coordinator.transactions.state import NO_TIMEOUT_MS, TransactionMetadata, TransactionState
 from barnabas.broker.coordinator.transactions.verification import Question, VerificationChannel
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import MetadataDelta, MetadataImage

@@ -23,13 +23,7 @@ from barnabas.broker.config.key import INT64_MAX
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
 from barnabas.broker.coordinator.groups.record_codec import encode_record
-from barnabas.broker.coordinator.groups.records import (
-    NO_EXPIRY,
-    NO_TOPIC_ID,
-    AnyRecord,
-    CommittedOffset,
-    OffsetRecord,
-)
+from barnabas.broker.coordinator.groups.records import NO_EXPIRY, NO_TOPIC_ID, AnyRecord, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.needs import Needs

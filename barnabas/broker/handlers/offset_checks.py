@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
 from barnabas.broker.coordinator.groups.record_codec import encode_record
-from barnabas.broker.coordinator.groups.records import (
-    NO_EXPIRY,
-    NO_TOPIC_ID,
-    AnyRecord,
-    CommittedOffset,
-    OffsetRecord,
-)
+from barnabas.broker.coordinator.groups.records import NO_EXPIRY, NO_TOPIC_ID, AnyRecord, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
 from barnabas.broker.image.image import TopicImage
@@ -89,7 +83,7 @@ class OffsetChecks:
         self._expire_ms = expire_ms
         self._unknown = unknown
         self._keeps_ids = keeps_topic_ids
-        self.accepted: list[PartitionResult | PartitionResult] = []
+        self.accepted: list[PartitionResult] = []
         self.records: list[OffsetRecord] = []
         self.encoded: list[tuple[bytes, bytes | None]] = []
         self._size_bytes = 0
@@ -98,7 +92,7 @@ class OffsetChecks:
         self,
         topic: TopicImage | None,
         asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
-        answer: PartitionResult | PartitionResult,
+        answer: PartitionResult,
     ) -> None:
         """Makes a record of one partition's offset, or sets the error of its answer. `topic` is None if it does not exist."""
         if topic is None or not 0 <= asked.partition_index < len(topic.partitions):

@@ -29,10 +29,7 @@ from barnabas.broker.api.call import Call, Computed, Pending, Rest, Table
 from barnabas.broker.authorization.permissions import AllowedNames, check_permission
 from barnabas.broker.coordinator.transactions.holding import Waiter
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, TransactionAnswer
-from barnabas.broker.coordinator.transactions.state import (
-    NO_EPOCH,
-    NO_PRODUCER_ID,
-)
+from barnabas.broker.coordinator.transactions.state import NO_EPOCH, NO_PRODUCER_ID
 from barnabas.broker.handlers import producers, transaction_listing, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
 from barnabas.broker.handlers.needs import Needs

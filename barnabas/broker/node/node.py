@@ -15,8 +15,8 @@ from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.controller.loader import MetadataLoader
 from barnabas.broker.coordinator.group_coordinator import GroupCoordinator
-from barnabas.broker.coordinator.host.partition_coordinator import PartitionCoordinator
 from barnabas.broker.coordinator.marker_writer import MarkerWriter
+from barnabas.broker.coordinator.shard_host import PartitionCoordinator
 from barnabas.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
 from barnabas.broker.front.server import Server

@@ -8,14 +8,7 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.topic_config import log_config
-from barnabas.broker.image.image import (
-    NO_LEADER,
-    RECOVERED,
-    MetadataDelta,
-    MetadataImage,
-    PartitionImage,
-    TopicImage,
-)
+from barnabas.broker.image.image import NO_LEADER, RECOVERED, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.replica.core.isr import InSyncReplicas, IsrProposal
 from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.replica.core.traffic import Traffic

@@ -79,9 +79,7 @@ class Coordinators:
 
     async def _look_up(self, kind: str, key: str) -> None:
         # here: plain producers need no coordinator
-        from barnabas.protocol.messages.groups import (
-            FindCoordinatorRequest,
-        )
+        from barnabas.protocol.messages.groups import FindCoordinatorRequest
 
         brokers = self._brokers
         request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind], coordinator_keys=[key])

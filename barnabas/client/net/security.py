@@ -111,10 +111,7 @@ def _initiator(config: SecurityConfig) -> KerberosInitiator | None:
     if not config.uses_sasl or config.sasl_mechanism != GSSAPI_MECHANISM:
         return None
     # here, because the package is optional
-    from barnabas.runtime.kerberos import (
-        KerberosInitiator,
-        kerberos_is_missing,
-    )
+    from barnabas.runtime.kerberos import KerberosInitiator, kerberos_is_missing
 
     missing = kerberos_is_missing()
     if missing is not None:

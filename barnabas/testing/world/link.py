@@ -91,31 +91,6 @@ class LinkConnection(asyncio.BufferedProtocol):
         gone: called when nothing of it is left.
     """
 
-    __slots__ = (
-        "_buffer",
-        "_gone",
-        "_made",
-        "_reading",
-        "_real",
-        "_real_full",
-        "_real_lost",
-        "_reset",
-        "_rng",
-        "_told_end",
-        "_write_paused",
-        "age_timer",
-        "buffer_updated",
-        "get_buffer",
-        "heard",
-        "inbound",
-        "inner",
-        "left",
-        "outbound",
-        "transport",
-        "wanted",
-        "write_high",
-    )
-
     def __init__(
         self,
         inner: asyncio.BaseProtocol,

@@ -11,14 +11,7 @@ from typing import Final
 from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.controller.core.elections import ElectionKind, Elections, unclean_elections_enabled
 from barnabas.broker.controller.core.registration import check_broker_epoch
-from barnabas.broker.image.image import (
-    NO_LEADER,
-    RECOVERED,
-    RECOVERING,
-    MetadataImage,
-    PartitionImage,
-    TopicImage,
-)
+from barnabas.broker.image.image import NO_LEADER, RECOVERED, RECOVERING, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.image.records import NO_LEADER_CHANGE, MetadataRecord, PartitionChangeRecord
 from barnabas.broker.image.replay import changed_partition
 from barnabas.errors import BrokerError, ErrorCode

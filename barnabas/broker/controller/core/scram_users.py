@@ -9,11 +9,7 @@ from itertools import chain
 from typing import Final
 
 from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
-from barnabas.broker.image.records import (
-    MetadataRecord,
-    RemoveUserScramCredentialRecord,
-    UserScramCredentialRecord,
-)
+from barnabas.broker.image.records import MetadataRecord, RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
 from barnabas.protocol.messages.scram_users import (

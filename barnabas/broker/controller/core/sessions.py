@@ -24,17 +24,6 @@ ACCEPTED_PAUSE_MS_MAX: Final = 1_000  # if the listener accepts
 class _Contact:
     """Heartbeats of one incarnation of a broker."""
 
-    __slots__ = (
-        "began_ms",
-        "broker_epoch",
-        "heard",
-        "last_ms",
-        "metadata_offset",
-        "shutdown_ms",
-        "shutdown_offset",
-        "source",
-    )
-
     def __init__(self, broker_epoch: int, now_ms: int) -> None:
         self.broker_epoch = broker_epoch
         self.began_ms = now_ms

@@ -14,13 +14,7 @@ from barnabas.broker.config.topic_config import validate_topic_config
 from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.controller.core.placement import UNITS_OF_A_PARTITION, assigned_partition, place_partitions
 from barnabas.broker.image.image import TOPIC_RESOURCE, PartitionImage, TopicImage
-from barnabas.broker.image.records import (
-    ConfigRecord,
-    MetadataRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
+from barnabas.broker.image.records import ConfigRecord, MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from barnabas.broker.image.topic_names import Collisions, validate_topic_name
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX

@@ -24,12 +24,7 @@ from barnabas.broker.coordinator.groups.tables import GroupTables
 from barnabas.errors import BrokerError
 from barnabas.loggers import logger
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
-from barnabas.protocol.messages.groups import (
-    JoinGroupResponse,
-    MemberIdentity,
-    MemberResponse,
-    SyncGroupRequest,
-)
+from barnabas.protocol.messages.groups import JoinGroupResponse, MemberIdentity, MemberResponse, SyncGroupRequest
 
 log = logger("kafka.coordinator.group")
 

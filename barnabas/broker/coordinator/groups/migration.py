@@ -16,13 +16,7 @@ from barnabas.broker.coordinator.groups.consumer.member import (
     PartitionEpochs,
 )
 from barnabas.broker.coordinator.groups.effects import At
-from barnabas.broker.coordinator.groups.records import (
-    ConsumerRecord,
-    GroupEpoch,
-    GroupRecord,
-    Kind,
-    TargetEpoch,
-)
+from barnabas.broker.coordinator.groups.records import ConsumerRecord, GroupEpoch, GroupRecord, Kind, TargetEpoch
 from barnabas.broker.coordinator.groups.settings import ConsumerSettings
 from barnabas.broker.coordinator.groups.topics import Topics, metadata_hash
 from barnabas.errors import BrokerError, ErrorCode

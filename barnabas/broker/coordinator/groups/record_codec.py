@@ -18,12 +18,7 @@ from barnabas.broker.coordinator.groups.records import (
     OffsetRecord,
 )
 from barnabas.errors import RemoteProtocolError
-from barnabas.protocol.messages.internal import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
+from barnabas.protocol.messages.internal import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
 _OFFSET_VALUE_VERSION = 4

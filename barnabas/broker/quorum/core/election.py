@@ -13,17 +13,6 @@ PATIENCE_MS: Final = 200
 class Election:
     """One round of votes in one epoch; the node votes for itself. Unreachable voters are asked again after a pause."""
 
-    __slots__ = (
-        "_ask_at",
-        "_granted",
-        "_missed",
-        "_patience_until_ms",
-        "_refused",
-        "_voters",
-        "deadline_ms",
-        "retry_at_ms",
-    )
-
     def __init__(self, node_id: int, voters: Sequence[int], now_ms: int, deadline_ms: int) -> None:
         self._voters = tuple(voters)
         self._granted: dict[int, None] = {node_id: None}

@@ -15,18 +15,6 @@ log = logger("kafka.raft")
 class EpochState:
     """Role, epoch, leader and vote of one member: one vote and one leader per epoch, which never goes back."""
 
-    __slots__ = (
-        "_node_id",
-        "_store",
-        "_voters",
-        "epoch",
-        "leader_id",
-        "role",
-        "stored",
-        "voted_directory_id",
-        "voted_id",
-    )
-
     def __init__(
         self, node_id: int, voters: Sequence[int], stored: QuorumState, store: Callable[[QuorumState], None]
     ) -> None:

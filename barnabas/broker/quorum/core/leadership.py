@@ -24,16 +24,6 @@ OBSERVER_SESSION_MS = 300_000  # an observer is evicted after this silence, as i
 class Progress:
     """Progress of one replica. Times are monotonic milliseconds; None: never."""
 
-    __slots__ = (
-        "begin_at_ms",
-        "caught_up_ms",
-        "directory_id",
-        "end_offset",
-        "last_fetch_ms",
-        "leader_end_offset",
-        "rival_id",
-    )
-
     def __init__(self, begin_at_ms: int | None = None) -> None:
         self.end_offset = -1  # the replica holds everything below durably; -1 before its first fetch
         self.last_fetch_ms: int | None = None

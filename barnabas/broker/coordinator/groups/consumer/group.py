@@ -13,13 +13,7 @@ from barnabas.broker.coordinator.groups.consumer.member import (
     MemberMetadata,
     TopicSubscription,
 )
-from barnabas.broker.coordinator.groups.records import (
-    ConsumerRecord,
-    GroupEpoch,
-    Kind,
-    ResolvedRegex,
-    TargetEpoch,
-)
+from barnabas.broker.coordinator.groups.records import ConsumerRecord, GroupEpoch, Kind, ResolvedRegex, TargetEpoch
 from barnabas.broker.coordinator.host.decision import Undo
 from barnabas.errors import BrokerError, ErrorCode
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from barnabas.broker.coordinator.groups.consumer.member import (
-    JOIN_EPOCH,
-    LEAVE_STATIC_EPOCH,
-    MemberMetadata,
-    Owned,
-)
+from barnabas.broker.coordinator.groups.consumer.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, MemberMetadata, Owned
 from barnabas.broker.coordinator.groups.effects import HeartbeatCall
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import SUBSCRIPTION_NAMES_MAX

@@ -23,13 +23,7 @@ from barnabas.broker.coordinator.groups.consumer.member import (
     reconcile,
 )
 from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, HeartbeatCall
-from barnabas.broker.coordinator.groups.records import (
-    ConsumerRecord,
-    GroupEpoch,
-    Kind,
-    ResolvedRegex,
-    TargetEpoch,
-)
+from barnabas.broker.coordinator.groups.records import ConsumerRecord, GroupEpoch, Kind, ResolvedRegex, TargetEpoch
 from barnabas.broker.coordinator.groups.settings import ConsumerSettings
 from barnabas.broker.coordinator.groups.topics import Topics, existing_names, metadata_hash
 from barnabas.broker.coordinator.host.deadlines import Deadlines

@@ -13,13 +13,7 @@ from barnabas.broker.coordinator.groups.consumer.member import (
     MemberState,
     PartitionEpochs,
 )
-from barnabas.broker.coordinator.groups.records import (
-    ConsumerRecord,
-    GroupEpoch,
-    Kind,
-    ResolvedRegex,
-    TargetEpoch,
-)
+from barnabas.broker.coordinator.groups.records import ConsumerRecord, GroupEpoch, Kind, ResolvedRegex, TargetEpoch
 from barnabas.protocol.messages import internal
 from barnabas.protocol.messages.internal import (
     ConsumerGroupCurrentMemberAssignmentKey,
