@@ -69,10 +69,9 @@ class FileSink(TwoPhaseCommitSink):
         PipelineError: the directory is not writable.
     """
 
-    name = "files"
-
     def __init__(self, sink_id: str, path: str, *, disk: Disk | None = None) -> None:
         self.sink_id = sink_id
+        self.name = f"files {path}"
         self._forgotten_before = ""
         with writing_to("files.path", path):
             if disk is None:

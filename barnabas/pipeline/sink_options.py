@@ -19,6 +19,7 @@ AT_LEAST_ONCE = "at_least_once"
 _DELIVERIES = (EXACTLY_ONCE, PER_PARTITION, AT_LEAST_ONCE)
 
 RECORD_COLUMNS = ("key", "value", "headers", "topic", "partition")
+OUTPUT_OPTIONS = ("topic", "files.path")  # options of one of the outputs of `write_batch`
 
 _OWN = (
     "topic",

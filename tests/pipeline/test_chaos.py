@@ -57,6 +57,9 @@ DRIVER_POINTS = {
     "before-sparks-log": ("before Spark's log", 0),
     "files-before-decision": ("before the decision", 0),
     "files-mid-phase-two": ("phase two", 2),  # of two transactions and two files
+    "frames-before-decision": ("before the decision", 0),
+    "frames-after-decision": ("after the decision", 0),
+    "frames-mid-phase-two": ("phase two", 3),  # of four transactions and four files
 }
 ZOMBIE_POINTS = {
     "zombie-task-begins": ("task begins", 0),
@@ -90,13 +93,17 @@ def source(cluster: Cluster) -> dict[str, str]:
 
 
 def copy(cluster: Cluster, folder: Path, name: str, *, files: bool = False, **options: str) -> Query:
-    """A query by Spark's own source, which takes the fewest processes, and our sink; its sink id is its name."""
+    """A query by Spark's own source, which takes the fewest processes, and our sink; its sink id is its name.
+
+    "frames-…" writes two frames to topic and files by `write_batch`.
+    """
     sink = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": f"out-{name}", "sink.id": name, **options}
     place = str(folder / "files" / name) if files else ""
     if files:
         sink["files.path"] = place
     checkpoint = str(folder / "checkpoints" / name)
-    return Query(name, "kafka", source(cluster), "chaos", sink, checkpoint, f"out-{name}", files=place)
+    kind = "write_batch" if name.startswith("frames") else "chaos"
+    return Query(name, "kafka", source(cluster), kind, sink, checkpoint, f"out-{name}", files=place)
 
 
 @pytest.fixture
@@ -134,7 +141,7 @@ def test_driver_is_killed_at_each_point(cluster: Cluster, jars: list[str], tmp_p
     points = {name: point for name, (point, _) in {**DRIVER_POINTS, **ZOMBIE_POINTS}.items()}
     after = {name: passed for name, (_, passed) in {**DRIVER_POINTS, **ZOMBIE_POINTS}.items()}
     zombies = {name: points[name] for name in ZOMBIE_POINTS}
-    queries = [copy(cluster, tmp_path, name, files=name.startswith("files")) for name in points]
+    queries = [copy(cluster, tmp_path, name, files=name.startswith(("files", "frames"))) for name in points]
     with Run(cluster, tmp_path, queries, jars) as run:
         run.feed.more(RECORDS)
         run.start()
