@@ -14,6 +14,7 @@ from tests.support.clients.librdkafka import value_of
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
+import pyarrow.dataset as dataset
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming import StreamingQuery
 
@@ -38,7 +39,7 @@ class Orders:
         self.bootstrap = bootstrap
         self.folder = folder
         self.numbers, self.dead = (new_topic(bootstrap) for _ in range(2))
-        self.files = folder / "files"
+        self.files = str(folder / "files")
         self.sink_id = f"s-{uuid.uuid4().hex[:8]}"
         self.options = {"kafka.bootstrap.servers": bootstrap, "sink.id": self.sink_id}
 
@@ -46,7 +47,7 @@ class Orders:
         number = "CAST(value AS INT)"
         good = lines.where("value RLIKE '^[0-9]+$'").selectExpr("value", f"{number} AS number")
         bad = lines.where("NOT value RLIKE '^[0-9]+$'")
-        places = {"topic": self.numbers, "files.path": str(self.files)}
+        places = {"topic": self.numbers, "files.path": self.files}
         write_batch(batch, self.options, (good, places), (bad, {"topic": self.dead}))
 
     def frame(self, batch: int) -> DataFrame:
@@ -57,7 +58,7 @@ class Orders:
         assert f"{self.sink_id}." not in barnabas("txn", "list", "--state", "Ongoing", "-b", self.bootstrap).stdout
         found = [value_of(m) for m in read_committed(self.bootstrap, self.numbers)]
         assert sorted(found) == sorted(b"%d" % n for n in range(batches))
-        assert sorted(row.number for row in self.spark.read.parquet(str(self.files)).collect()) == list(range(batches))
+        assert sorted(dataset.dataset(self.files).to_table()["number"].to_pylist()) == list(range(batches))
         letters = [value_of(m) for m in read_committed(self.bootstrap, self.dead)]
         assert sorted(letters) == sorted(b"bad %d" % n for n in range(batches))
 
@@ -144,6 +145,18 @@ def test_a_decided_batch_runs_no_job(orders: Orders) -> None:
     orders.write(orders.frame(0), 0)
     orders.write(orders.frame(0).selectExpr("CAST(raise_error('computed again') AS STRING) AS value"), 0)
     orders.check(1)
+
+
+def test_files_on_an_object_store(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    object_store = pytest.importorskip("tests.support.pipeline.object_store", reason="the extra `dev` lacks moto")
+    with object_store.ObjectStore() as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+            monkeypatch.setitem(orders.spark.sparkContext.environment, name, value)  # of the tasks
+        orders.files = store.new_folder()
+        for _ in range(2):
+            orders.write(orders.frame(0), 0)
+        orders.check(1)
 
 
 def test_a_failed_frame_leaves_nothing(orders: Orders) -> None:

@@ -17,7 +17,8 @@ import pyarrow.parquet as parquet
 from barnabas.pipeline.decision_record import Identity, PreparedPart
 from barnabas.pipeline.decisions import BatchStart, CommitResult, TaskName
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.file_sink import STAGING, FilePart, FileSink
+from barnabas.pipeline.file_sink import STAGING, FileSink
+from barnabas.pipeline.parquet_part import ParquetPart
 from barnabas.pipeline.two_phase_commit import Task
 from tests.support.pipeline.small_disk import small_disk
 
@@ -123,7 +124,7 @@ async def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:
     assert visible(tmp_path) == []
 
 
-async def prepare(sink: FileSink, part: FilePart, rows: list[bytes], at_once: int) -> None:
+async def prepare(sink: FileSink, part: ParquetPart, rows: list[bytes], at_once: int) -> None:
     for first in range(0, len(rows), at_once):
         await part.write(pa.record_batch({"n": rows[first : first + at_once]}))
     await sink.pre_commit(part)
