@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from barnabas.errors import InvariantViolated
-from barnabas.pipeline.decision_record import PreparedPart
+from barnabas.pipeline.decision_record import BatchDecision, PreparedPart
 from barnabas.pipeline.decisions import BatchStart, CommitResult
 from barnabas.pipeline.errors import writing_to
 from barnabas.pipeline.parquet_part import ParquetPart, open_folder, part_name
@@ -50,7 +50,7 @@ class FileSink(TwoPhaseCommitSink):
             raise InvariantViolated("a part of another participant")
         return await part.prepare()
 
-    async def commit(self, handle: PreparedPart, next_batch: int) -> CommitResult:
+    async def commit(self, handle: PreparedPart, decision: BatchDecision) -> CommitResult:
         mark = f"{STAGING}/{handle.key}{_DONE}"
         try:
             self._folder.rename(f"{STAGING}/{handle.key}", handle.key)

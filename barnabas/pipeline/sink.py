@@ -48,6 +48,7 @@ from barnabas.pipeline.sink_options import (
     check_columns,
 )
 from barnabas.pipeline.sink_reports import NOTHING, SinkReport, send
+from barnabas.pipeline.table_sink import DeltaSink, IcebergSink
 from barnabas.pipeline.topic_rows import TopicRows
 from barnabas.pipeline.topic_sink import TIMEOUT_MS, OpenEndedProducer, TopicSink, transactions_of
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.pipeline")
 
 _BATCH_QUERY = "batch"  # the query in decisions of batch jobs, which have none
+_written: dict[str, tuple[str | None, int]] = {}  # run and batch of the last `write_batch` of a sink id in this process
 _PARTITIONS_OF_FRAME = 1 << 20  # each frame of a batch has its own range of partition numbers
 _CONNECT_TIMEOUT_MS = 15_000
 _TOPIC_TIMEOUT_MS = 10_000
@@ -293,6 +295,10 @@ class _Sink:
             )
         if options.files_path is not None:
             found.append(FileSink(options.sink_id, options.files_path))
+        if options.delta_path is not None:
+            found.append(DeltaSink(options.sink_id, options.delta_path))
+        if options.iceberg_table is not None:
+            found.append(IcebergSink(options.sink_id, options.iceberg_table, options.iceberg_catalog))
         return found
 
     def topic_rows(self, partition: int = 0) -> TopicRows:
@@ -437,7 +443,7 @@ def write_batch(batch: int, options: Mapping[str, str], *outputs: tuple[DataFram
     """
     if not outputs:
         raise PipelineError("outputs", None, "give pairs of a frame and its options", "are missing")
-    for name in [name for _, own in outputs for name in own if name.lower() not in OUTPUT_OPTIONS]:
+    for name in [name for _, own in outputs for name in own if not name.lower().startswith(OUTPUT_OPTIONS)]:
         raise PipelineError(name, None, "set it in the options of all outputs", "is not of one output")
     sinks = []
     for frame, own in outputs:
@@ -447,10 +453,14 @@ def write_batch(batch: int, options: Mapping[str, str], *outputs: tuple[DataFram
     driver.outputs = sinks
     context = outputs[0][0].sparkSession.sparkContext
     driver.query = context.getLocalProperty("sql.streaming.queryId") or _BATCH_QUERY
+    sink_id, run = driver.options.sink_id, context.getLocalProperty("spark.jobGroup.id")  # a stream's run id
+    if run is not None and _written.get(sink_id) == (run, batch):
+        remedy = "write all frames of a batch by one call, or by calls with different sink ids"
+        raise PipelineError("sink.id", sink_id, remedy, f"has written batch {batch} in this run")
     loop.run(driver._start())
     decision = driver.start.decision if driver.start is not None else None
-    if not decisions.admitted(decision, batch, driver.query, driver.options.sink_id, adopt=driver.options.adopt):
-        log.info("sink %s: batch %d is already decided", driver.options.sink_id, batch)
+    if not decisions.admitted(decision, batch, driver.query, sink_id, adopt=driver.options.adopt):
+        log.info("sink %s: batch %d is already decided", sink_id, batch)
         return
     messages: list[SinkMessage | None] = []
     try:
@@ -461,6 +471,7 @@ def write_batch(batch: int, options: Mapping[str, str], *outputs: tuple[DataFram
     except BaseException:
         loop.run(driver._abort(batch, [*messages, None]))  # killed tasks have sent no message
         raise
+    _written[sink_id] = run, batch
 
 
 def _task_name(context: TaskContext) -> TaskName:

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.pipeline.conftest import Connector
@@ -32,6 +33,9 @@ from tests.support.pipeline.spark_cluster import FOR_DRIVER, SparkCluster
 from tests.support.processes.cluster import GROUP, Cluster, Node, barnabas_nodes, kafka_nodes
 from tests.support.processes.copying import end_offset
 from tests.support.processes.process_tree import alive
+
+if TYPE_CHECKING:
+    from tests.support.pipeline.lake import Lake
 
 pytestmark = pytest.mark.chaos
 
@@ -60,6 +64,9 @@ DRIVER_POINTS = {
     "frames-before-decision": ("before the decision", 0),
     "frames-after-decision": ("after the decision", 0),
     "frames-mid-phase-two": ("phase two", 3),  # of four transactions and four files
+    "tables-before-decision": ("before the decision", 0),
+    "tables-after-decision": ("after the decision", 0),
+    "tables-mid-phase-two": ("phase two", 2),  # of two parts each of a topic, of Delta's and of Iceberg's table
 }
 ZOMBIE_POINTS = {
     "zombie-task-begins": ("task begins", 0),
@@ -106,6 +113,18 @@ def copy(cluster: Cluster, folder: Path, name: str, *, files: bool = False, **op
     return Query(name, "kafka", source(cluster), kind, sink, checkpoint, f"out-{name}", files=place)
 
 
+def tables(folder: Path) -> list[Lake]:
+    from tests.support.pipeline.lake import Lake
+
+    folder.mkdir()
+    columns = pa.schema({"key": pa.binary(), "value": pa.binary()})
+    return [Lake(folder, kind, columns) for kind in ("delta", "iceberg")]
+
+
+def options_of(lakes: Sequence[Lake]) -> dict[str, str]:
+    return {name: value for lake in lakes for name, value in lake.options.items()}
+
+
 @pytest.fixture
 def jars(connector: Connector) -> list[str]:
     if connector.missing:
@@ -141,7 +160,12 @@ def test_driver_is_killed_at_each_point(cluster: Cluster, jars: list[str], tmp_p
     points = {name: point for name, (point, _) in {**DRIVER_POINTS, **ZOMBIE_POINTS}.items()}
     after = {name: passed for name, (_, passed) in {**DRIVER_POINTS, **ZOMBIE_POINTS}.items()}
     zombies = {name: points[name] for name in ZOMBIE_POINTS}
-    queries = [copy(cluster, tmp_path, name, files=name.startswith(("files", "frames"))) for name in points]
+    pytest.importorskip("deltalake", reason="the extra `tables` is not installed")
+    lakes = {name: tables(tmp_path / name) for name in points if name.startswith("tables")}
+    queries = [
+        copy(cluster, tmp_path, name, files=name.startswith(("files", "frames")), **options_of(lakes.get(name, ())))
+        for name in points
+    ]
     with Run(cluster, tmp_path, queries, jars) as run:
         run.feed.more(RECORDS)
         run.start()
@@ -159,6 +183,9 @@ def test_driver_is_killed_at_each_point(cluster: Cluster, jars: list[str], tmp_p
         run.settle()
         run.finish()
         run.judge()
+        for name, pair in lakes.items():
+            for lake in pair:
+                assert sorted(map(int, lake.column("value"))) == list(range(run.feed.fed)), f"{name}: {lake.kind}"
 
 
 ON_BARNABAS = pytest.mark.parametrize("cluster", ["barnabas"], indirect=True)

@@ -1,4 +1,7 @@
-"""`write_batch` in foreachBatch: several outputs under one decision, batches that Spark repeats, and drivers that die in the middle."""
+"""`write_batch` in foreachBatch: several outputs under one decision, batches that Spark repeats, and drivers that die in the middle.
+
+Topics, files and tables of Delta Lake and Iceberg must agree each time.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,17 @@ import pytest
 from tests.support.clients.librdkafka import value_of
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
+pytest.importorskip("deltalake", reason="the extra `tables` is not installed")
 
+import pyarrow as pa
 import pyarrow.dataset as dataset
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming import StreamingQuery
 
-from barnabas.pipeline import write_batch
+from barnabas.pipeline import PipelineError, write_batch
 from barnabas.pipeline.decisions import CommitDecision, CommitHandle, Fence
 from barnabas.pipeline.two_phase_commit import CommitCoordinator
+from tests.support.pipeline.lake import Lake
 from tests.support.pipeline.topics import new_topic, read_committed
 from tests.support.processes.cli import barnabas
 from tests.support.processes.served import ServedBroker
@@ -29,10 +35,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ENDED_SECONDS_MAX = 300
+NUMBERS = pa.schema({"number": pa.int32()})
 
 
 class Orders:
-    """Numbers go to a topic and to files, all other lines to a topic of dead letters."""
+    """Numbers go to a topic, to files and to tables, all other lines to a topic of dead letters."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, folder: Path) -> None:
         self.spark = spark
@@ -42,12 +49,15 @@ class Orders:
         self.files = str(folder / "files")
         self.sink_id = f"s-{uuid.uuid4().hex[:8]}"
         self.options = {"kafka.bootstrap.servers": bootstrap, "sink.id": self.sink_id}
+        self.lakes = [Lake(folder, kind, NUMBERS) for kind in ("delta", "iceberg")]
 
     def write(self, lines: DataFrame, batch: int) -> None:
         number = "CAST(value AS INT)"
         good = lines.where("value RLIKE '^[0-9]+$'").selectExpr("value", f"{number} AS number")
         bad = lines.where("NOT value RLIKE '^[0-9]+$'")
         places = {"topic": self.numbers, "files.path": self.files}
+        for lake in self.lakes:
+            places |= lake.options
         write_batch(batch, self.options, (good, places), (bad, {"topic": self.dead}))
 
     def frame(self, batch: int) -> DataFrame:
@@ -59,6 +69,7 @@ class Orders:
         found = [value_of(m) for m in read_committed(self.bootstrap, self.numbers)]
         assert sorted(found) == sorted(b"%d" % n for n in range(batches))
         assert sorted(dataset.dataset(self.files).to_table()["number"].to_pylist()) == list(range(batches))
+        assert [lake.column("number") for lake in self.lakes] == [list(range(batches))] * 2
         letters = [value_of(m) for m in read_committed(self.bootstrap, self.dead)]
         assert sorted(letters) == sorted(b"bad %d" % n for n in range(batches))
 
@@ -129,12 +140,17 @@ def decided(effect: Any, performed: list[type]) -> bool:
 
 
 def half_committed(effect: Any, performed: list[type]) -> bool:
-    """One of three parts is."""
+    """One of five parts is."""
     return performed[-2:] == [CommitDecision, CommitHandle]
 
 
+def half_in_tables(effect: Any, performed: list[type]) -> bool:
+    """The rows are in Delta's table, and not in Iceberg's."""
+    return performed[-4:] == [CommitDecision, CommitHandle, CommitHandle, CommitHandle]
+
+
 def test_a_driver_that_dies_leaves_nothing_lost_or_twice(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
-    for batch, point in enumerate((fenced, prepared, decided, half_committed)):
+    for batch, point in enumerate((fenced, prepared, decided, half_committed, half_in_tables)):
         with dying(monkeypatch, point), pytest.raises(Dies):
             orders.write(orders.frame(batch), batch)
         orders.write(orders.frame(batch), batch)
@@ -157,6 +173,20 @@ def test_files_on_an_object_store(orders: Orders, monkeypatch: pytest.MonkeyPatc
         for _ in range(2):
             orders.write(orders.frame(0), 0)
         orders.check(1)
+
+
+def test_a_second_call_in_a_batch_is_refused(orders: Orders) -> None:
+    """It would be taken for a repeated batch, and its rows would be lost."""
+    orders.spark.sparkContext.setLocalProperty("spark.jobGroup.id", "a run")
+    try:
+        orders.write(orders.frame(0), 0)
+        with pytest.raises(PipelineError, match="has written batch 0 in this run: write all frames of a batch by one"):
+            orders.write(orders.frame(1), 0)
+        orders.spark.sparkContext.setLocalProperty("spark.jobGroup.id", "the next run")
+        orders.write(orders.frame(0), 0)
+    finally:
+        orders.spark.sparkContext._jsc.clearJobGroup()
+    orders.check(1)
 
 
 def test_a_failed_frame_leaves_nothing(orders: Orders) -> None:

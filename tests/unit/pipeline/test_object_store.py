@@ -12,7 +12,7 @@ pytest.importorskip("moto.server", reason="the extra `dev` is not installed")
 import pyarrow as pa
 import pyarrow.dataset as dataset
 
-from barnabas.pipeline.decision_record import Identity, PreparedPart
+from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart
 from barnabas.pipeline.decisions import BatchStart, CommitResult, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.file_sink import STAGING, FileSink
@@ -45,6 +45,10 @@ async def prepared(sink: FileSink, *rows: int, unique: int = 1) -> PreparedPart:
     return handle
 
 
+def decision(*parts: PreparedPart) -> BatchDecision:
+    return BatchDecision(1, "q", START.driver, parts)
+
+
 def visible(uri: str) -> list[int]:
     """What a reader finds that passes over names with an underscore, as Spark does."""
     folder = opened(uri)
@@ -65,10 +69,10 @@ async def test_rows_appear_with_the_commit_and_stay(uri: str) -> None:
     other = FileSink("s", uri)  # of another process
     assert sorted(h.key for h in await other.list_open()) == sorted([handle.key, dropped.key])
     for _ in range(2):
-        assert await other.commit(handle, 1) is CommitResult.COMMITTED
+        assert await other.commit(handle, decision(handle)) is CommitResult.COMMITTED
         await other.abort(dropped)
     await other.abort(handle)
-    assert await other.commit(dropped, 1) is CommitResult.LOST
+    assert await other.commit(dropped, decision(dropped)) is CommitResult.LOST
     assert visible(uri) == [1, 2, 3]
     assert await other.list_open() == []
 
@@ -77,7 +81,7 @@ async def test_a_driver_that_dies_between_copy_and_removal_leaves_one_file(uri: 
     sink, folder = FileSink("s", uri), opened(uri)
     handle = await prepared(sink, 1)
     folder.filesystem.copy_file(f"{folder.root}/{STAGING}/{handle.key}", f"{folder.root}/{handle.key}")
-    assert await FileSink("s", uri).commit(handle, 1) is CommitResult.COMMITTED
+    assert await FileSink("s", uri).commit(handle, decision(handle)) is CommitResult.COMMITTED
     assert visible(uri) == [1]
     assert await sink.list_open() == []
 
@@ -85,9 +89,9 @@ async def test_a_driver_that_dies_between_copy_and_removal_leaves_one_file(uri: 
 async def test_a_file_that_its_readers_took_away_was_committed(uri: str) -> None:
     sink = FileSink("s", uri)
     handle = await prepared(sink, 1)
-    await sink.commit(handle, 1)
+    await sink.commit(handle, decision(handle))
     opened(uri).remove(handle.key)
-    assert await FileSink("s", uri).commit(handle, 1) is CommitResult.COMMITTED
+    assert await FileSink("s", uri).commit(handle, decision(handle)) is CommitResult.COMMITTED
 
 
 async def test_a_store_that_cannot_be_written_is_told(uri: str) -> None:
