@@ -34,7 +34,7 @@ class FileSink(TwoPhaseCommitSink):
         self.name = f"files {path}"
         self._forgotten_before = ""
         with writing_to("files.path", path):
-            self._folder = open_folder(path)
+            self._folder = open_folder(path, "files.path")
             self.path = self._folder.root
             if not self._folder.exists(STAGING):
                 self._folder.mkdir(STAGING)

@@ -76,19 +76,19 @@ class StoreFolder:
 Folder = FileDisk | StoreFolder
 
 
-def open_folder(path: str) -> Folder:
+def open_folder(path: str, option: str) -> Folder:
     """The folder at a local path or a URI; a local one is created if missing. Raises OSError, PipelineError."""
     if _URI.match(path) and not path.startswith("file:"):
         import pyarrow.fs as fs
 
         if re.match(r"\w+://[^/]*:[^/]*@", path):
             remedy = "leave it out, and give credentials as the store's clients read them, as by variables of the environment"
-            raise PipelineError("files.path", None, remedy, "has a password")
+            raise PipelineError(option, None, remedy, "has a password")
         try:
             return StoreFolder(*fs.FileSystem.from_uri(path))
         except ValueError as error:
             remedy = "name a directory, or s3://BUCKET/…, gs://BUCKET/…, abfss://…, hdfs://…"
-            raise PipelineError("files.path", path, remedy, f"cannot be opened ({error})") from error
+            raise PipelineError(option, path, remedy, f"cannot be opened ({error})") from error
     path = re.sub(r"^file:/*", "/", path)
     os.makedirs(path, exist_ok=True)  # with the modes of the umask: FileDisk itself creates private directories
     return FileDisk(path)

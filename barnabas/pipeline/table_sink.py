@@ -161,7 +161,7 @@ class DeltaSink(TableSink):
         return TableState(table.transaction_version(self._application) or 0, table)
 
     def folder(self, table: Any) -> Folder:
-        return open_folder(self.place)
+        return open_folder(self.place, self.option)
 
     def columns(self, table: Any) -> pa.Schema:
         import pyarrow as pa
@@ -232,7 +232,9 @@ class IcebergSink(TableSink):
     def folder(self, table: Any) -> Folder:
         root = f"{table.location()}/data"
         scheme, netloc, path = table.io.parse_location(root)
-        return open_folder(path) if scheme == "file" else StoreFolder(table.io.fs_by_scheme(scheme, netloc), path)
+        if scheme == "file":
+            return open_folder(path, self.option)
+        return StoreFolder(table.io.fs_by_scheme(scheme, netloc), path)
 
     def columns(self, table: Any) -> pa.Schema:
         if not table.spec().is_unpartitioned():

@@ -57,7 +57,7 @@ def visible(uri: str) -> list[int]:
 
 
 def opened(uri: str) -> StoreFolder:
-    folder = open_folder(uri)
+    folder = open_folder(uri, "files.path")
     assert isinstance(folder, StoreFolder)
     return folder
 
