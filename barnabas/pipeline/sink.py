@@ -454,23 +454,23 @@ def write_batch(batch: int, options: Mapping[str, str], *outputs: tuple[DataFram
     context = outputs[0][0].sparkSession.sparkContext
     driver.query = context.getLocalProperty("sql.streaming.queryId") or _BATCH_QUERY
     sink_id, run = driver.options.sink_id, context.getLocalProperty("spark.jobGroup.id")  # a stream's run id
-    if run is not None and _written.get(sink_id) == (run, batch):
+    if run is not None and _written.get(sink_id) == (run, batch):  # would be taken for a repeated batch
         remedy = "write all frames of a batch by one call, or by calls with different sink ids"
         raise PipelineError("sink.id", sink_id, remedy, f"has written batch {batch} in this run")
     loop.run(driver._start())
     decision = driver.start.decision if driver.start is not None else None
-    if not decisions.admitted(decision, batch, driver.query, sink_id, adopt=driver.options.adopt):
+    if decisions.admitted(decision, batch, driver.query, sink_id, adopt=driver.options.adopt):
+        messages: list[SinkMessage | None] = []
+        try:
+            for number, (sink, (frame, _)) in enumerate(zip(sinks, outputs, strict=True)):
+                rows = frame.mapInArrow(sink.task(number, batch, driver), "message binary").collect()
+                messages += [pickle.loads(row.message) for row in rows]
+            loop.run(driver._commit(batch, messages))
+        except BaseException:
+            loop.run(driver._abort(batch, [*messages, None]))  # killed tasks have sent no message
+            raise
+    else:
         log.info("sink %s: batch %d is already decided", sink_id, batch)
-        return
-    messages: list[SinkMessage | None] = []
-    try:
-        for number, (sink, (frame, _)) in enumerate(zip(sinks, outputs, strict=True)):
-            rows = frame.mapInArrow(sink.task(number, batch, driver), "message binary").collect()
-            messages += [pickle.loads(row.message) for row in rows]
-        loop.run(driver._commit(batch, messages))
-    except BaseException:
-        loop.run(driver._abort(batch, [*messages, None]))  # killed tasks have sent no message
-        raise
     _written[sink_id] = run, batch
 
 
