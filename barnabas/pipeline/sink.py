@@ -5,6 +5,7 @@
 - `write()` runs in each task: it reads the decision, then writes and prepares, or skips its input.
 - `commit()` and `abort()` run on the driver, each in another process with its own writer. After a driver's death Spark
   repeats the batch whose commit it has not logged, under the same number.
+- `write_batch()` runs on the driver within `foreachBatch`: it starts the batch, runs a job per frame, and commits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import asyncio
 import dataclasses
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+import pickle
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,12 +41,14 @@ from barnabas.pipeline.file_sink import FileSink
 from barnabas.pipeline.sink_options import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
+    OUTPUT_OPTIONS,
     PER_PARTITION,
     RECORD_COLUMNS,
     SinkOptions,
     check_columns,
 )
 from barnabas.pipeline.sink_reports import NOTHING, SinkReport, send
+from barnabas.pipeline.table_sink import DeltaSink, IcebergSink
 from barnabas.pipeline.topic_rows import TopicRows
 from barnabas.pipeline.topic_sink import TIMEOUT_MS, OpenEndedProducer, TopicSink, transactions_of
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
@@ -54,10 +58,13 @@ from barnabas.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger("barnabas.pipeline")
 
 _BATCH_QUERY = "batch"  # the query in decisions of batch jobs, which have none
+_written: dict[str, tuple[str | None, int]] = {}  # run and batch of the last `write_batch` of a sink id in this process
+_PARTITIONS_OF_FRAME = 1 << 20  # each frame of a batch has its own range of partition numbers
 _CONNECT_TIMEOUT_MS = 15_000
 _TOPIC_TIMEOUT_MS = 10_000
 # Spark kills the worker of a task two seconds after its stop request (spark.python.task.killTimeout).
@@ -100,6 +107,8 @@ class _Sink:
         self.two_phase = False
         self.transaction_timeout_ms = TIMEOUT_MS
         self.batch = 0  # number of the batch in a batch job
+        self.query: str | None = None
+        self.outputs: Sequence[_Sink] = (self,)  # the writers whose parts one decision covers
         self._started = False
         self.begun = NOTHING
 
@@ -115,8 +124,9 @@ class _Sink:
 
     async def _start(self) -> None:
         async with self.connected() as cluster:
-            if self.options.topic is not None:
-                await _check_topic(cluster, self.options.topic)
+            for output in self.outputs:
+                if output.options.topic is not None:
+                    await _check_topic(cluster, output.options.topic)
             if self.options.delivery == AT_LEAST_ONCE:
                 return
             requests = TransactionRequests(cluster)
@@ -130,15 +140,11 @@ class _Sink:
             since = cluster.clock.monotonic_ms()
             self.start = await coordinator.start_batch()
             self.begun = SinkReport(start=cluster.clock.monotonic_ms() - since, aborted=coordinator.aborted)
-            if not self.options.streaming:
-                decision = await coordinator.read_decision()
-                self.batch = 0 if decision is None else decision.next_batch
-                decisions.admitted(decision, self.batch, _BATCH_QUERY, self.options.sink_id)
 
     def _query(self) -> str | None:
-        """Query id from its checkpoint, or None: Spark passes it to tasks only."""
-        if self.options.checkpoint is None:
-            return None
+        """The id of the query, if it is known on the driver: Spark passes it to tasks only, and to foreachBatch."""
+        if self.query is not None or self.options.checkpoint is None:
+            return self.query
         try:
             found = json.loads(Path(self.options.checkpoint, "metadata").read_bytes())
         except (OSError, ValueError):
@@ -219,7 +225,7 @@ class _Sink:
             if not decisions.admitted(start.decision, batch, query, options.sink_id, adopt=options.adopt):
                 rows = sum(each.num_rows for each in batches)
                 log.info("sink %s: batch %d is already decided, %d rows are skipped", options.sink_id, batch, rows)
-                return SinkMessage(rows, TaskMessage(start.driver, query, ()))
+                return SinkMessage(rows, TaskMessage(start.driver, query, ()), self.begun)
             task = Task(options.sink_id, start, name, batch, query)
             writing = _Writing(self, list(coordinator.participants.values()), task, name.partition)
             try:
@@ -233,7 +239,7 @@ class _Sink:
             except BaseException:
                 await writing.discard()
                 raise
-            return SinkMessage(writing.rows, TaskMessage(start.driver, query, handles, writing.slot))
+            return SinkMessage(writing.rows, TaskMessage(start.driver, query, handles, writing.slot), self.begun)
 
     async def _write_per_partition(
         self, batches: Iterator[pa.RecordBatch], task: TaskName, batch: int, query: str
@@ -271,6 +277,9 @@ class _Sink:
     # -- parts of the sink ---------------------------------------------------------------------------------------------
 
     def participants(self, requests: TransactionRequests) -> list[TwoPhaseCommitSink]:
+        return [participant for output in self.outputs for participant in output.own_participants(requests)]
+
+    def own_participants(self, requests: TransactionRequests) -> list[TwoPhaseCommitSink]:
         options = self.options
         found: list[TwoPhaseCommitSink] = []
         if self.to_topics:
@@ -286,6 +295,10 @@ class _Sink:
             )
         if options.files_path is not None:
             found.append(FileSink(options.sink_id, options.files_path))
+        if options.delta_path is not None:
+            found.append(DeltaSink(options.sink_id, options.delta_path))
+        if options.iceberg_table is not None:
+            found.append(IcebergSink(options.sink_id, options.iceberg_table, options.iceberg_catalog))
         return found
 
     def topic_rows(self, partition: int = 0) -> TopicRows:
@@ -351,8 +364,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
             raise PipelineError("format", "barnabas", "let Spark call it", "is written outside a task")
         batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
         query = context.getLocalProperty("sql.streaming.queryId") or ""
-        message = loop.run(self._write(iterator, _task_name(context), batch, query))
-        return dataclasses.replace(message, begun=self.begun)
+        return loop.run(self._write(iterator, _task_name(context), batch, query))
 
     @cause_first()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -367,6 +379,13 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 
 class BatchSink(_Sink, DataSourceArrowWriter):
     """Writes a frame in one job."""
+
+    async def _start(self) -> None:
+        await super()._start()
+        if self.start is not None:
+            decision = self.start.decision
+            self.batch = 0 if decision is None else decision.next_batch
+            decisions.admitted(decision, self.batch, _BATCH_QUERY, self.options.sink_id)
 
     @cause_first()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
@@ -384,6 +403,75 @@ class BatchSink(_Sink, DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.options.delivery == EXACTLY_ONCE:
             loop.run(self._abort(self.batch, messages))
+
+
+class _FrameSink(_Sink):
+    """Writes one frame of `write_batch`."""
+
+    def task(self, number: int, batch: int, driver: _Sink) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
+        """The function of the frame's tasks. Each yields its SinkMessage as one row."""
+        self.start, self.begun, self._started = driver.start, driver.begun, True
+        self.two_phase, self.transaction_timeout_ms = driver.two_phase, driver.transaction_timeout_ms
+        query = driver.query or ""
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            context = TaskContext.get()
+            if context is None:
+                raise PipelineError("outputs", None, "let Spark call it", "are written outside a task")
+            name = TaskName(number * _PARTITIONS_OF_FRAME + context.partitionId(), context.taskAttemptId())
+            with cause_first():
+                message = loop.run(self._write_exactly_once(batches, name, batch, query))
+            yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(message)]})
+
+        return write
+
+
+def write_batch(batch: int, options: Mapping[str, str], *outputs: tuple[DataFrame, Mapping[str, str]]) -> None:
+    """Writes the frames of a micro-batch exactly once, under one decision. Called in `foreachBatch` with its batch id.
+
+    If this batch of the query is written already, it completes what a killed driver left, and runs no job.
+
+    Args:
+        batch: Spark's batch id.
+        options: options of the sink for all outputs; `sink.id` is required.
+        outputs: frames with their own options, OUTPUT_OPTIONS. A frame is computed once.
+
+    Raises:
+        PipelineError, DriverReplaced, HalfCommitted: as the sink of a stream.
+    """
+    if not outputs:
+        raise PipelineError("outputs", None, "give pairs of a frame and its options", "are missing")
+    for name in [name for _, own in outputs for name in own if not name.lower().startswith(OUTPUT_OPTIONS)]:
+        raise PipelineError(name, None, "set it in the options of all outputs", "is not of one output")
+    sinks = []
+    for frame, own in outputs:
+        parsed = SinkOptions.parse({**options, **own, "delivery": EXACTLY_ONCE}, streaming=False)
+        sinks.append(_FrameSink(parsed, _columns(frame.schema)))
+    driver = _Sink(sinks[0].options, _columns(outputs[0][0].schema))
+    driver.outputs = sinks
+    context = outputs[0][0].sparkSession.sparkContext
+    driver.query = context.getLocalProperty("sql.streaming.queryId") or _BATCH_QUERY
+    sink_id, run = driver.options.sink_id, context.getLocalProperty("spark.jobGroup.id")  # a stream's run id
+    if run is not None and _written.get(sink_id) == (run, batch):  # would be taken for a repeated batch
+        remedy = "write all frames of a batch by one call, or by calls with different sink ids"
+        raise PipelineError("sink.id", sink_id, remedy, f"has written batch {batch} in this run")
+    loop.run(driver._start())
+    decision = driver.start.decision if driver.start is not None else None
+    if decisions.admitted(decision, batch, driver.query, sink_id, adopt=driver.options.adopt):
+        messages: list[SinkMessage | None] = []
+        try:
+            for number, (sink, (frame, _)) in enumerate(zip(sinks, outputs, strict=True)):
+                rows = frame.mapInArrow(sink.task(number, batch, driver), "message binary").collect()
+                messages += [pickle.loads(row.message) for row in rows]
+            loop.run(driver._commit(batch, messages))
+        except BaseException:
+            loop.run(driver._abort(batch, [*messages, None]))  # killed tasks have sent no message
+            raise
+    else:
+        log.info("sink %s: batch %d is already decided", sink_id, batch)
+    _written[sink_id] = run, batch
 
 
 def _task_name(context: TaskContext) -> TaskName:

@@ -19,6 +19,8 @@ AT_LEAST_ONCE = "at_least_once"
 _DELIVERIES = (EXACTLY_ONCE, PER_PARTITION, AT_LEAST_ONCE)
 
 RECORD_COLUMNS = ("key", "value", "headers", "topic", "partition")
+_COLUMN_OPTIONS = ("files.path", "delta.path", "iceberg.table")  # where the other columns go
+OUTPUT_OPTIONS = ("topic", *_COLUMN_OPTIONS, "iceberg.catalog.")  # options of one of the outputs of `write_batch`
 
 _OWN = (
     "topic",
@@ -29,7 +31,7 @@ _OWN = (
     "sink.reuse.ids",
     "transaction.timeout.ms",
     "two.phase.commit",
-    "files.path",
+    *_COLUMN_OPTIONS,
     "includeHeaders",
     "checkpointLocation",
     "queryName",
@@ -69,6 +71,9 @@ class SinkOptions:
     sink_id: str  # "" with at_least_once
     topic: str | None
     files_path: str | None
+    delta_path: str | None
+    iceberg_table: str | None
+    iceberg_catalog: dict[str, str]
     adopt: bool
     forgotten: int | None
     reuse: bool
@@ -84,18 +89,18 @@ class SinkOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         """Raises PipelineError for the first invalid option."""
-        options = Options(given, (*_OWN, *(f"kafka.{name}" for name in (*_KAFKA, *_KAFKA_TUNING))))
+        known = (*_OWN, *(f"kafka.{name}" for name in (*_KAFKA, *_KAFKA_TUNING)))
+        options = Options(given, known, prefix="iceberg.catalog.")
         options.check_names()
         delivery = (options.text("delivery") or (EXACTLY_ONCE if streaming else AT_LEAST_ONCE)).lower()
         if delivery not in _DELIVERIES:
             raise PipelineError("delivery", delivery, f"choose from {', '.join(_DELIVERIES)}", "is not known")
         if delivery == PER_PARTITION and not streaming:
             raise PipelineError("delivery", delivery, "write a batch with exactly_once", "is for streams")
-        files_path = options.text("files.path") or None
-        if files_path is not None and delivery != EXACTLY_ONCE:
-            raise PipelineError(
-                "files.path", files_path, "set delivery = exactly_once", f"is not possible with {delivery}"
-            )
+        for name in options.given(*_COLUMN_OPTIONS):
+            if delivery != EXACTLY_ONCE:
+                remedy = "set delivery = exactly_once"
+                raise PipelineError(name, options.text(name), remedy, f"is not possible with {delivery}")
         acks = options.text("kafka.acks") or "all"
         if acks not in ("all", "-1"):
             raise PipelineError("kafka.acks", acks, "leave it out: rows are acknowledged by all", "would lose rows")
@@ -114,7 +119,10 @@ class SinkOptions:
             delivery=delivery,
             sink_id=_sink_id(options, delivery, streaming),
             topic=options.text("topic") or None,
-            files_path=files_path,
+            files_path=options.text("files.path") or None,
+            delta_path=options.text("delta.path") or None,
+            iceberg_table=options.text("iceberg.table") or None,
+            iceberg_catalog=options.prefixed,
             adopt=options.flag("sink.adopt", False),
             forgotten=options.number("sink.forget", 1),
             reuse=options.flag("sink.reuse.ids", True),
@@ -127,6 +135,11 @@ class SinkOptions:
             streaming=streaming,
             checkpoint=_local(options.text("checkpointLocation")) or None,
         )
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether the columns that are not of records are written."""
+        return any((self.files_path, self.delta_path, self.iceberg_table))
 
     def producer_settings(self) -> dict[str, Any]:
         return {
@@ -170,7 +183,7 @@ def check_columns(options: SinkOptions, columns: Sequence[tuple[str, str]]) -> N
     if len(types) != len(columns):
         raise PipelineError("columns", ", ".join(name for name, _ in columns), "rename one", "name a column twice")
     to_topics = options.topic is not None or "topic" in types
-    if not to_topics and options.files_path is None:
+    if not to_topics and not options.takes_columns:
         raise PipelineError("topic", None, "set it, or give the rows a column 'topic'", "is missing")
     if not to_topics:
         return
@@ -189,6 +202,6 @@ def check_columns(options: SinkOptions, columns: Sequence[tuple[str, str]]) -> N
             remedy = f"cast it, as by CAST({name} AS {kinds[0].upper()})"
             raise PipelineError("columns", name, remedy, f"is {kind}, where {' or '.join(kinds)} is needed")
     others = [name for name in types if name not in allowed]
-    if others and options.files_path is None:
+    if others and not options.takes_columns:
         remedy = "drop them, put them into 'value' (to_json(struct(*))), or set files.path, where they are written"
         raise PipelineError("columns", ", ".join(others), remedy, "would not be written")

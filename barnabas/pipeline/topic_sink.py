@@ -11,7 +11,7 @@ from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTr
 from barnabas.client.errors import KafkaError, TransactionFailed, UnsupportedByBroker
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import Identity, PreparedPart, SlotMark, TransactionSlot
+from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, SlotMark, TransactionSlot
 from barnabas.pipeline.decisions import BatchStart, CommitResult, EndTransaction, ReadSlot
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
@@ -167,10 +167,9 @@ class TopicSink(TwoPhaseCommitSink):
 
     # -- the driver ----------------------------------------------------------------------------------------------------
 
-    async def commit(self, handle: PreparedPart, next_batch: int) -> CommitResult:
-        return await drive(
-            decisions.commit_transaction(handle.key, Identity.parse(handle.token), next_batch), self._perform
-        )
+    async def commit(self, handle: PreparedPart, decision: BatchDecision) -> CommitResult:
+        identity = Identity.parse(handle.token)
+        return await drive(decisions.commit_transaction(handle.key, identity, decision.next_batch), self._perform)
 
     async def _perform(self, effect: Any) -> Any:
         if isinstance(effect, EndTransaction):

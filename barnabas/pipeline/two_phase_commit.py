@@ -82,8 +82,8 @@ class TwoPhaseCommitSink(ABC):
         """Phase one: makes the written rows durable, also if this process dies, and keeps them invisible."""
 
     @abstractmethod
-    async def commit(self, handle: PreparedPart, next_batch: int) -> CommitResult:
-        """Phase two: makes a prepared part visible; repeats until the outcome is certain.
+    async def commit(self, handle: PreparedPart, decision: BatchDecision) -> CommitResult:
+        """Phase two: makes a prepared part of the decision visible; repeats until the outcome is certain.
 
         LOST: another process has dropped the part.
         """
@@ -183,7 +183,7 @@ class CommitCoordinator:
 
     async def perform(self, effect: Any) -> Any:
         if isinstance(effect, CommitHandle):
-            return await self._of(effect.handle).commit(effect.handle, effect.next_batch)
+            return await self._of(effect.handle).commit(effect.handle, effect.decision)
         if isinstance(effect, AbortHandle):
             log.info("sink %s: abort %s", self.sink_id, effect.handle.key)
             self.aborted += 1

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.pipeline.conftest import Connector
@@ -32,6 +33,9 @@ from tests.support.pipeline.spark_cluster import FOR_DRIVER, SparkCluster
 from tests.support.processes.cluster import GROUP, Cluster, Node, barnabas_nodes, kafka_nodes
 from tests.support.processes.copying import end_offset
 from tests.support.processes.process_tree import alive
+
+if TYPE_CHECKING:
+    from tests.support.pipeline.lake import Lake
 
 pytestmark = pytest.mark.chaos
 
@@ -57,6 +61,12 @@ DRIVER_POINTS = {
     "before-sparks-log": ("before Spark's log", 0),
     "files-before-decision": ("before the decision", 0),
     "files-mid-phase-two": ("phase two", 2),  # of two transactions and two files
+    "frames-before-decision": ("before the decision", 0),
+    "frames-after-decision": ("after the decision", 0),
+    "frames-mid-phase-two": ("phase two", 3),  # of four transactions and four files
+    "tables-before-decision": ("before the decision", 0),
+    "tables-after-decision": ("after the decision", 0),
+    "tables-mid-phase-two": ("phase two", 2),  # of two parts each of a topic, of Delta's and of Iceberg's table
 }
 ZOMBIE_POINTS = {
     "zombie-task-begins": ("task begins", 0),
@@ -90,13 +100,29 @@ def source(cluster: Cluster) -> dict[str, str]:
 
 
 def copy(cluster: Cluster, folder: Path, name: str, *, files: bool = False, **options: str) -> Query:
-    """A query by Spark's own source, which takes the fewest processes, and our sink; its sink id is its name."""
+    """A query by Spark's own source, which takes the fewest processes, and our sink; its sink id is its name.
+
+    "frames-…" writes two frames to topic and files by `write_batch`.
+    """
     sink = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": f"out-{name}", "sink.id": name, **options}
     place = str(folder / "files" / name) if files else ""
     if files:
         sink["files.path"] = place
     checkpoint = str(folder / "checkpoints" / name)
-    return Query(name, "kafka", source(cluster), "chaos", sink, checkpoint, f"out-{name}", files=place)
+    kind = "write_batch" if name.startswith("frames") else "chaos"
+    return Query(name, "kafka", source(cluster), kind, sink, checkpoint, f"out-{name}", files=place)
+
+
+def tables(folder: Path) -> list[Lake]:
+    from tests.support.pipeline.lake import Lake
+
+    folder.mkdir()
+    columns = pa.schema({"key": pa.binary(), "value": pa.binary()})
+    return [Lake(folder, kind, columns) for kind in ("delta", "iceberg")]
+
+
+def options_of(lakes: Sequence[Lake]) -> dict[str, str]:
+    return {name: value for lake in lakes for name, value in lake.options.items()}
 
 
 @pytest.fixture
@@ -134,7 +160,12 @@ def test_driver_is_killed_at_each_point(cluster: Cluster, jars: list[str], tmp_p
     points = {name: point for name, (point, _) in {**DRIVER_POINTS, **ZOMBIE_POINTS}.items()}
     after = {name: passed for name, (_, passed) in {**DRIVER_POINTS, **ZOMBIE_POINTS}.items()}
     zombies = {name: points[name] for name in ZOMBIE_POINTS}
-    queries = [copy(cluster, tmp_path, name, files=name.startswith("files")) for name in points]
+    pytest.importorskip("deltalake", reason="the extra `tables` is not installed")
+    lakes = {name: tables(tmp_path / name) for name in points if name.startswith("tables")}
+    queries = [
+        copy(cluster, tmp_path, name, files=name.startswith(("files", "frames")), **options_of(lakes.get(name, ())))
+        for name in points
+    ]
     with Run(cluster, tmp_path, queries, jars) as run:
         run.feed.more(RECORDS)
         run.start()
@@ -152,6 +183,9 @@ def test_driver_is_killed_at_each_point(cluster: Cluster, jars: list[str], tmp_p
         run.settle()
         run.finish()
         run.judge()
+        for name, pair in lakes.items():
+            for lake in pair:
+                assert sorted(map(int, lake.column("value"))) == list(range(run.feed.fed)), f"{name}: {lake.kind}"
 
 
 ON_BARNABAS = pytest.mark.parametrize("cluster", ["barnabas"], indirect=True)

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-DELAYS, SOURCE, METRICS, _, SINK, BATCH = snippets(ROOT / "docs" / "pipeline.md", "python")  # _: test_cluster_page
+DELAYS, SOURCE, METRICS, _, SINK, BATCH, FRAMES = snippets(
+    ROOT / "docs" / "pipeline.md", "python"
+)  # _: test_cluster_page
 PIPELINE = snippets(ROOT / "README.md", "python")[-1]
 
 
@@ -51,7 +53,7 @@ class Printed:
         """Runs an example; its relative and absolute output paths go to the test's folder."""
         assert "localhost:9092" in code
         code = code.replace("localhost:9092", self.bootstrap)
-        for path in ("checkpoints/", "/data/checkpoints/", "delays/"):
+        for path in ("checkpoints/", "/data/", "delays/"):
             code = code.replace(f'"{path}', f'"{self._folder}/{path.strip("/")}/')
         exec(compile(code, "example", "exec"), self.names)
 
@@ -100,6 +102,19 @@ def test_source_and_sink(printed: Printed) -> None:
     names["spark"].streams.removeListener(names["metrics"])
     REGISTRY.unregister(names["metrics"])
     names["server"].shutdown()
+
+
+def test_frames_of_a_batch(printed: Printed) -> None:
+    for topic in ("orders", "amounts", "amounts-dead"):
+        topics.new_topic(printed.bootstrap, name=topic)
+    printed.run(SOURCE.replace("spark.read.", "spark.readStream."))
+    printed.run(FRAMES)
+    query = printed.names["query"]
+    query.processAllAvailable()
+    topics.send(printed.bootstrap, "orders", [b"4", b"four"])
+    query.processAllAvailable()
+    assert [value_of(m) for m in topics.read_committed(printed.bootstrap, "amounts")] == [b"4"]
+    assert [value_of(m) for m in topics.read_committed(printed.bootstrap, "amounts-dead")] == [b"four"]
 
 
 def test_the_query_of_the_tutorial(printed: Printed, spark: SparkSession) -> None:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
-from barnabas.pipeline import session
+from barnabas.pipeline import session, write_batch
+from barnabas.pipeline.sink_options import OUTPUT_OPTIONS
 from tests.support.pipeline import chaos_points
 
 if TYPE_CHECKING:
@@ -64,7 +65,16 @@ def start(spark: SparkSession, query: dict[str, Any]) -> StreamingQuery:
                 yield batch
 
         frame = frame.mapInArrow(passing, "key binary, value binary")
-    writer = frame.writeStream.queryName(query["name"]).format(query["sink"]).options(**query["sink_options"])
+    writer = frame.writeStream.queryName(query["name"])
+    if query["sink"] == "write_batch":
+        own = {name: value for name, value in query["sink_options"].items() if name in OUTPUT_OPTIONS}
+        common = {name: value for name, value in query["sink_options"].items() if name not in own}
+        halves = ("CAST(CAST(value AS STRING) AS INT) % 2 = 0", "CAST(CAST(value AS STRING) AS INT) % 2 = 1")
+        writer = writer.foreachBatch(
+            lambda rows, batch: write_batch(batch, common, *[(rows.where(half), own) for half in halves])
+        )
+    else:
+        writer = writer.format(query["sink"]).options(**query["sink_options"])
     return writer.option("checkpointLocation", query["checkpoint"]).trigger(processingTime="1 second").start()
 
 

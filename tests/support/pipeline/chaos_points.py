@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def reached(point: str, query: str) -> None:
     where = folder / "at" / query / point
     where.parent.mkdir(parents=True, exist_ok=True)
     taken.write_text(json.dumps({**order, "pid": os.getpid()}))
-    if order["action"] == "hold":
+    if order["action"] == "hold" and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a daemon that ends: its workers are held, as if far away
     taken.rename(where)
     if order["action"] == "die":

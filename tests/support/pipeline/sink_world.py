@@ -1,10 +1,10 @@
 """A model of the sink's protocol without Spark and Kafka, under random schedules of drivers, tasks, crashes and zombies.
 
 The protocol is that of `barnabas.pipeline.decisions`, step by step as the real shell performs it; what surrounds it is
-modelled: the transaction coordinator (epochs, fencing, time-outs, retried requests), a directory of files, and Spark's
-checkpoint, task attempts and commit protocol. Between any two effects anybody else may take a turn, or die.
+modelled: the transaction coordinator (epochs, fencing, time-outs, retried requests), a directory of files, a table with
+versions that others change too, and Spark's checkpoint, task attempts and commit protocol. Between any two effects anybody else may take a turn, or die.
 
-After each turn: no record is visible twice. At the end: every record is visible once, at both participants, and nothing
+After each turn: no record is visible twice. At the end: every record is visible once, at all participants, and nothing
 is open.
 """
 
@@ -19,6 +19,7 @@ from barnabas.pipeline import decisions
 from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, SlotMark
 from barnabas.pipeline.decisions import (
     AbortHandle,
+    AppendFiles,
     BatchStart,
     CommitDecision,
     CommitHandle,
@@ -31,6 +32,8 @@ from barnabas.pipeline.decisions import (
     ListOpen,
     ReadDecision,
     ReadSlot,
+    ReadTable,
+    TableState,
     TaskMessage,
     TaskName,
 )
@@ -61,6 +64,7 @@ class Protocol(NamedTuple):
     commit_batch: Callable[..., Any] = decisions.commit_batch
     abort_batch: Callable[..., Any] = decisions.abort_batch
     commit_transaction: Callable[..., Any] = decisions.commit_transaction
+    append_once: Callable[..., Any] = decisions.append_once
 
 
 @dataclass
@@ -125,6 +129,9 @@ class SinkWorld:
         self.visible: list[int] = []
         self.staged: dict[str, list[int]] = {}
         self.files: dict[str, list[int]] = {}
+        self.written: dict[str, list[int]] = {}  # files of tasks in the table's folder
+        self.table: list[int] = []
+        self.table_state = TableState(0, 0)
         self.batches = self.rng.randrange(2, 5)
         self.parallelism = self.rng.randrange(1, 4)
         self.planned: dict[int, list[int]] = {}
@@ -209,9 +216,15 @@ class SinkWorld:
             handle = effect.handle
             if handle.participant == "files":
                 self.staged.pop(handle.key, None)
+            elif handle.participant == "table":
+                self.written.pop(handle.key, None)
             else:
                 self.end_txn(handle.key, Identity.parse(handle.token), commit=False)
             return None
+        if isinstance(effect, ReadTable):
+            return self.table_state
+        if isinstance(effect, AppendFiles):
+            return self.append(effect)
         if isinstance(effect, CommitHandle):  # of a file
             key = effect.handle.key
             if key in self.staged:
@@ -233,13 +246,28 @@ class SinkWorld:
                     answer = yield lambda w, d=effect.decision: w.end_txn(DRIVER, d.driver, commit=True)
             elif isinstance(effect, CommitHandle) and effect.handle.participant == "topics":
                 identity = Identity.parse(effect.handle.token)
-                answer = yield from self.protocol.commit_transaction(effect.handle.key, identity, effect.next_batch)
+                next_batch = effect.decision.next_batch
+                answer = yield from self.protocol.commit_transaction(effect.handle.key, identity, next_batch)
+            elif isinstance(effect, CommitHandle) and effect.handle.participant == "table":
+                parts = tuple(part for part in effect.decision.handles if part.participant == "table")
+                answer = yield from self.protocol.append_once(parts, effect.decision.next_batch)
             elif isinstance(effect, ListOpen):
                 topics = yield lambda w, s=effect.start: w.open_topics(s)
                 files = yield lambda w, s=effect.start: w.open_files(s)
                 answer = [*topics, *files]
             else:
                 answer = yield effect
+
+    def append(self, effect: AppendFiles) -> CommitResult | None:
+        if self.rng.random() < 0.05:  # another writer's commit
+            self.table_state = self.table_state._replace(version=self.table_state.version + 1)
+        if effect.state.version != self.table_state.version:
+            return None
+        if any(part.key not in self.written for part in effect.parts):
+            return CommitResult.LOST
+        self.table += [record for part in effect.parts for record in self.written[part.key]]
+        self.table_state = TableState(effect.next_batch, self.table_state.version + 1)
+        return CommitResult.COMMITTED
 
     def open_files(self, start: BatchStart | None) -> list[PreparedPart]:
         of_driver = "" if start is None else f"-{SINK}.{start.driver}."
@@ -290,14 +318,16 @@ class SinkWorld:
         mark = SlotMark(batch + 1, QUERY, identity)
         yield lambda w: w.add_mark(key, identity, name.partition, mark)
         yield lambda w: w.staged.__setitem__(path, list(records))
+        yield lambda w: w.written.__setitem__(path, list(records))
         handles = (
             PreparedPart("topics", key, str(identity), len(records)),
             PreparedPart("files", path, "", len(records)),
+            PreparedPart("table", path, "", len(records)),
         )
         standing = yield ReadDecision()
         if decisions.superseded(standing, batch):
-            yield AbortHandle(handles[0])
-            yield AbortHandle(handles[1])
+            for handle in handles:
+                yield AbortHandle(handle)
             raise Fenced
         after = decisions.next_slot(key, identity, ticket, 0) if ticket is not None else None
         return TaskMessage(start.driver, QUERY, handles, after)
@@ -388,8 +418,9 @@ class SinkWorld:
         except (Fenced, PipelineError, DriverReplaced, HalfCommitted) as error:
             self.half_committed += isinstance(error, HalfCommitted)
             self.ended(actor, None)
-        if len(set(self.visible)) != len(self.visible):
-            raise Wrong(f"visible twice: {sorted(self.visible)}")
+        for place in (self.visible, self.table):
+            if len(set(place)) != len(place):
+                raise Wrong(f"visible twice: {sorted(place)}")
 
     def ended(self, actor: Actor, message: TaskMessage | None) -> None:
         if actor in self.actors:
@@ -490,6 +521,8 @@ class SinkWorld:
         in_files = sorted(record for records in self.files.values() for record in records)
         if in_files != expected:
             raise Wrong(f"of {self.records} records in files: {in_files}")
+        if sorted(self.table) != expected:
+            raise Wrong(f"of {self.records} records in the table: {sorted(self.table)}")
         left = [key for key, found in self.transactions.items() if found.state == "ongoing"]
         if left or self.staged:
             raise Wrong(f"left open: {left}, {list(self.staged)}")

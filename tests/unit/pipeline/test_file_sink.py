@@ -14,10 +14,11 @@ pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installed")
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from barnabas.pipeline.decision_record import Identity, PreparedPart
+from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart
 from barnabas.pipeline.decisions import BatchStart, CommitResult, TaskName
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.file_sink import STAGING, FilePart, FileSink
+from barnabas.pipeline.file_sink import STAGING, FileSink
+from barnabas.pipeline.parquet_part import ParquetPart
 from barnabas.pipeline.two_phase_commit import Task
 from tests.support.pipeline.small_disk import small_disk
 
@@ -37,6 +38,10 @@ async def prepared(sink: FileSink, of: Task, *rows: int) -> PreparedPart:
     return handle
 
 
+def decision(handle: PreparedPart, next_batch: int = 1) -> BatchDecision:
+    return BatchDecision(next_batch, "q", START.driver, (handle,))
+
+
 def visible(folder: Path) -> list[int]:
     return sorted(n for path in folder.glob("*.parquet") for n in parquet.read_table(path)["n"].to_pylist())
 
@@ -48,7 +53,7 @@ async def test_rows_appear_with_the_commit_and_stay(tmp_path: Path) -> None:
     other = FileSink("s", str(tmp_path))  # of another process
     assert [h.key for h in await other.list_open()] == [handle.key]
     for _ in range(2):
-        assert await other.commit(handle, 1) is CommitResult.COMMITTED
+        assert await other.commit(handle, decision(handle)) is CommitResult.COMMITTED
     await other.abort(handle)
     assert visible(tmp_path) == [1, 2, 3]
     assert await other.list_open() == []
@@ -69,22 +74,22 @@ async def test_an_aborted_part_is_gone_and_its_commit_is_lost(tmp_path: Path) ->
     handle = await prepared(sink, task(), 1)
     for _ in range(2):
         await sink.abort(handle)
-    assert await sink.commit(handle, 1) is CommitResult.LOST
+    assert await sink.commit(handle, decision(handle)) is CommitResult.LOST
     assert (visible(tmp_path), await sink.list_open()) == ([], [])
 
 
 async def test_a_file_that_its_readers_took_away_was_committed(tmp_path: Path) -> None:
     sink = FileSink("s", str(tmp_path))
     handle = await prepared(sink, task(), 1)
-    await sink.commit(handle, 1)
+    await sink.commit(handle, decision(handle))
     (tmp_path / handle.key).unlink()
-    assert await FileSink("s", str(tmp_path)).commit(handle, 1) is CommitResult.COMMITTED
+    assert await FileSink("s", str(tmp_path)).commit(handle, decision(handle)) is CommitResult.COMMITTED
 
 
 async def test_marks_of_earlier_batches_do_not_pile_up(tmp_path: Path) -> None:
     for batch in range(4):
         sink = FileSink("s", str(tmp_path))
-        await sink.commit(await prepared(sink, task(batch, batch), batch), batch + 1)
+        await sink.commit(handle := await prepared(sink, task(batch, batch), batch), decision(handle, batch + 1))
     assert visible(tmp_path) == [0, 1, 2, 3]
     assert len(list((tmp_path / STAGING).iterdir())) == 1
 
@@ -123,7 +128,7 @@ async def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:
     assert visible(tmp_path) == []
 
 
-async def prepare(sink: FileSink, part: FilePart, rows: list[bytes], at_once: int) -> None:
+async def prepare(sink: FileSink, part: ParquetPart, rows: list[bytes], at_once: int) -> None:
     for first in range(0, len(rows), at_once):
         await part.write(pa.record_batch({"n": rows[first : first + at_once]}))
     await sink.pre_commit(part)

@@ -43,6 +43,8 @@ def test_a_batch_is_at_least_once_unless_it_says_otherwise() -> None:
         ({**SERVERS, "topic": "out"}, True, "sink.id"),
         ({**STREAM, "sink.id": "a.b"}, True, "sink.id"),
         ({**STREAM, "delivery": "at_least_once", "files.path": "/x"}, True, "files.path"),
+        ({**STREAM, "delivery": "per_partition", "delta.path": "/x"}, True, "delta.path"),
+        ({**STREAM, "delivery": "at_least_once", "iceberg.table": "c.n.t"}, True, "iceberg.table"),
         ({**STREAM, "kafka.acks": "1"}, True, "kafka.acks"),
         ({**STREAM, "kafka.enable.idempotence": "false"}, True, "kafka.enable.idempotence"),
         ({**STREAM, "kafka.compression.type": "rar"}, True, "kafka.compression.type"),

@@ -86,7 +86,7 @@ def blind_commit(sink_id: str, batch: int, messages: Any) -> Any:
     if standing is None or standing.next_batch <= batch:
         for message in messages:
             for handle in message.handles:
-                yield decisions.CommitHandle(handle, batch + 1)
+                yield decisions.CommitHandle(handle, BatchDecision(batch + 1, "q", message.driver, message.handles))
     return (yield from decisions.commit_batch(sink_id, batch, messages))
 
 
@@ -149,7 +149,30 @@ def trusting_commit(transactional_id: str, identity: Identity, next_batch: int) 
     return CommitResult.COMMITTED
 
 
+def append_without_reading(parts: Any, next_batch: int) -> Any:
+    """Phase two appends again what a driver that died in it has appended."""
+    while True:
+        state = yield decisions.ReadTable()
+        result = yield decisions.AppendFiles(state, parts, next_batch)
+        if result is not None:
+            return result
+
+
+def append_blindly(parts: Any, next_batch: int) -> Any:
+    """After a faster commit it tries again on top of that one, whatever it was."""
+    state = yield decisions.ReadTable()
+    if state.next_batch >= next_batch:
+        return CommitResult.COMMITTED
+    while True:
+        result = yield decisions.AppendFiles(state, parts, next_batch)
+        if result is not None:
+            return result
+        state = yield decisions.ReadTable()
+
+
 MUTANTS = {
+    "append without reading": Protocol(append_once=append_without_reading),
+    "append repeated without reading": Protocol(append_once=append_blindly),
     "names without the driver's epoch": Protocol(task_id=plain_task_id),
     "a fresh epoch at commit": Protocol(commit_batch=fresh_epoch_commit),
     "abort without reading": Protocol(abort_batch=blind_abort),
