@@ -229,6 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         if reading != core.reading:
             core.reading = reading
             if reading:
+                core.silent = False
                 transport.resume_reading()
             else:
                 transport.pause_reading()
@@ -382,6 +383,7 @@ class Connection(asyncio.BufferedProtocol):
         """Called by the loop: bytes arrived in the buffer from `get_buffer`."""
         self.active = True
         core = self.core
+        core.silent = False
         try:
             frames = core.reader.received(nbytes)
         except RemoteProtocolError as error:

@@ -344,9 +344,23 @@ async def test_a_request_of_usual_size_does_not_wait_for_large_ones_that_do_not_
     assert len(node.server.connections) == 3, "the others still send"
 
 
-async def _begin_frames(nodes: Nodes, node: Node, count: int, size_bytes: int) -> None:
+async def test_frames_that_stall_give_their_room_to_those_that_wait(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.broker.front.server.FRAMES_SWEEP_MS", 20)
+    node = await nodes.start()
+    await _begin_frames(nodes, node, 36, 1_000_000, share=0)
+    assert len(node.server.connections) == 36, "some may wait for room"
+    peer = await nodes.peer(node)
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=bytes(900_000))])
+    await asyncio.wait_for(peer.call(ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[data]), 9), 10)
+    await until(lambda: not node.server.budget._shares[0].waiting)
+    assert 0 < node.server.budget.frame_bytes < 32 << 20
+
+
+async def _begin_frames(nodes: Nodes, node: Node, count: int, size_bytes: int, share: int = 1) -> None:
     """Each on its connection. Returns when the last one waits for room."""
     for _ in range(count):
         peer = await nodes.peer(node)
         peer.writer.write(pack(">ihhih", size_bytes, 0, 9, 1, 0) + bytes(128 << 10))
-    await until(lambda: len(node.server.budget._shares[1].waiting) == 1)
+    await until(lambda: node.server.budget._shares[share].waiting)

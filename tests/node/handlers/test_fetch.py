@@ -26,6 +26,16 @@ from tests.support.waiting import until
 Another = Callable[[], Awaitable[Peer]]
 
 
+@pytest.fixture(autouse=True, params=["reads at once", "long reads"])
+def long_reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tests run a second time with reads that are loaded in slices, and partitions that are read in several turns."""
+    if request.param == "long reads":
+        monkeypatch.setattr("barnabas.storage.tail.TAIL_BATCH_BYTES_MAX", 0)
+        monkeypatch.setattr("barnabas.storage.long_reads._PIECE_BYTES", 64)
+        for module in ("barnabas.broker.handlers.fetch", "barnabas.storage.segment"):
+            monkeypatch.setattr(f"{module}.READ_BYTES_MAX", 100)
+
+
 async def produce(peer: Peer, partition: int, *values: bytes, topic: str = "t") -> int:
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch(*values))])
     answer = await peer.call(ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[data]), 9)
