@@ -115,6 +115,7 @@ def test_records_that_are_deleted_meanwhile_are_out_of_range(log: PartitionLog) 
     work = ahead.load()
     next(work)
     log.delete_records_before(3)
+    log.apply_retention(NOW, high_watermark=4)
     assert len(log.segments) == 1
     finished(work)
     with pytest.raises(BrokerError) as refused:
