@@ -344,9 +344,7 @@ def _fetch_response(reply: FetchReply, leader: Endpoint | None) -> fetches.Fetch
         )
     if reply.snapshot is not None:
         data.snapshot_id = fetches.SnapshotId(end_offset=reply.snapshot.end_offset, epoch=reply.snapshot.epoch)
-    known = (
-        [] if leader is None else [NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
-    )
+    known = [] if leader is None else [NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
     return fetches.FetchResponse(
         responses=[
             fetches.FetchableTopicResponse(
