@@ -1,4 +1,4 @@
-"""Confirmation of what cannot be undone: a question on a terminal, or --yes."""
+"""Questions on a terminal: a confirmation of what cannot be undone, or --yes, and a password."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -21,18 +21,42 @@ def confirm(yes: bool, question: str, unchanged: str = "nothing was changed") ->
     """Asks on the terminal unless `yes`; only "y" or "yes" confirms. Raises WrongCall: no confirmation, or no terminal to ask on."""
     if yes:
         return
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        with interruptible() as signalled:
-            print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-            if sys.platform != "win32":  # whose select() takes sockets alone
-                select.select([sys.stdin, signalled], [], [])  # a signal just before the wait ends it, too
-            if sys.stdin.readline().strip().lower() in ("y", "yes"):
-                return
+    if sys.stdin.isatty() and sys.stderr.isatty() and answer(f"{question} [y/N] ").strip().lower() in ("y", "yes"):
+        return
     raise WrongCall(f"{unchanged}: confirm with y, or give --yes")
 
 
+def answer(question: str, *, hidden: bool = False) -> str:
+    """Asks on the terminal, which does not show a hidden answer. Returns its line; empty at the end of the input."""
+    if hidden and sys.platform == "win32":
+        import getpass
+
+        return getpass.getpass(question) + "\n"
+    with _interruptible() as signalled, _hidden_input() if hidden else nullcontext():
+        print(question, end="", file=sys.stderr, flush=True)
+        if sys.platform != "win32":  # whose select() takes sockets alone
+            select.select([sys.stdin, signalled], [], [])  # a signal just before the wait ends it, too
+        return sys.stdin.readline()
+
+
 @contextmanager
-def interruptible() -> Iterator[socket.socket]:
+def _hidden_input() -> Iterator[None]:
+    """The terminal does not show what is typed. Drops what was typed before."""
+    import termios  # not on Windows
+
+    before = termios.tcgetattr(sys.stdin)
+    without_echo = before.copy()
+    without_echo[3] &= ~termios.ECHO
+    try:
+        termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, without_echo)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, before)
+        print(file=sys.stderr)
+
+
+@contextmanager
+def _interruptible() -> Iterator[socket.socket]:
     """Ctrl-C raises KeyboardInterrupt, and SIGTERM ends the process, while it waits for the terminal and the event loop does not run.
 
     A signal makes the socket readable.

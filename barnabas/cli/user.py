@@ -6,7 +6,6 @@ never printed, and only its salted hash is sent.
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 from typing import Annotated, Final, Literal
@@ -14,7 +13,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import App, Parameter
 
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.confirmation import Yes, confirm, interruptible
+from barnabas.cli.confirmation import Yes, answer, confirm
 from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 
@@ -122,12 +121,9 @@ def _password() -> str:
         return found
     if not sys.stdin.isatty():
         return sys.stdin.readline(PASSWORD_CHARS_MAX + 2).rstrip("\r\n")
-    try:
-        with interruptible():
-            first = getpass.getpass("password: ")
-            again = getpass.getpass("again: ")
-    except EOFError:
-        raise WrongCall("no password was entered") from None
-    if first != again:
+    first = answer("password: ", hidden=True)
+    if not first:
+        raise WrongCall("no password was entered")
+    if first != answer("again: ", hidden=True):
         raise WrongCall("the two passwords differ")
-    return first
+    return first.removesuffix("\n")

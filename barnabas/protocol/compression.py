@@ -32,6 +32,8 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version written, lowest version that can read it
 _XERIAL_BLOCK_BYTES = 32 * 1024  # as in the Java client
 _LZ4_BYTES_AT_ONCE = 64 * 1024  # 0.4 ms, 4 ms at the highest level
+_ZSTD_LARGE_BYTES = 4 * 1024 * 1024  # of records, from which on high levels take up to 800 MB of tables
+_ZSTD_LEVEL_OF_LARGE = 18  # takes 60 MB
 _SNAPPY_EXPANSION_MAX = 32  # a copy element of 3 bytes yields 64: no block grows more than 22-fold
 _OUTPUT_BYTES_FIRST = 64 * 1024  # first estimate of an unknown output size
 _EXPANSION_GUESS = 4  # typical ratio of compressed records; a wrong estimate costs one more pass
@@ -43,7 +45,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """Compresses records in formats that every Kafka client reads. Raises LocalProtocolError for an unknown codec.
 
     `level` is Kafka's (KIP-390): gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22. None, and Kafka's defaults for gzip (-1)
-    and lz4 (9: its fast compressor), select the codec's default. Snappy has no levels.
+    and lz4 (9: its fast compressor), select the codec's default. Snappy has no levels. More than 4 MiB of records get
+    at most level 18 of zstd, because higher levels take hundreds of megabytes.
     """
     if level == _DEFAULT_LEVELS.get(codec):
         level = None
@@ -61,6 +64,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
             frame.compress(bytes(view[start : start + _LZ4_BYTES_AT_ONCE]))
         return bytes(frame.finish())
     if codec == Compression.ZSTD:
+        if level is not None and len(data) > _ZSTD_LARGE_BYTES:
+            level = min(level, _ZSTD_LEVEL_OF_LARGE)
         return bytes(cramjam.zstd.compress(data, level=level))
     raise LocalProtocolError(f"compression codec {codec} does not exist, the highest is 4 (zstd)")
 

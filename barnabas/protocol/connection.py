@@ -63,6 +63,7 @@ class ServerConnection:
     Attributes:
         ended: the peer sends no more.
         reading: whether the shell reads; the shell sets it after `may_read`.
+        silent: nothing has arrived since the last call of `stalls`; the shell resets it when bytes arrive and when it reads again.
         writing_paused: whether the peer leaves its responses unread.
         limited: whether reading may pause or continue, or held requests may be served. Set by `end_turn`.
     """
@@ -85,6 +86,7 @@ class ServerConnection:
         "limited",
         "reader",
         "reading",
+        "silent",
         "writing_paused",
     )
 
@@ -99,6 +101,7 @@ class ServerConnection:
         self.closed = False
         self.ended = False
         self.reading = True
+        self.silent = False
         self.writing_paused = False
         self.limited = False
         self._budget = budget
@@ -312,6 +315,10 @@ class ServerConnection:
         if not self.receives or self._blocked & MUTED:
             return 1
         return self.reader.buffered_bytes / self.reader.wanted_bytes
+
+    def stalls(self) -> bool:
+        silent, self.silent = self.silent, self.reading
+        return silent and self.reading
 
     def count_in(self, budget: MemoryBudget) -> None:
         self._budget.release(self)

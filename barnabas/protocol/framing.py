@@ -28,6 +28,11 @@ _GROWN_BYTES_MAX = 1024 * 1024  # a frame above it gets a mapping, whose pages b
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}  # else Windows
 
 
+def anonymous_memory(size_bytes: int) -> mmap.mmap:
+    """A buffer of zeros: its pages become memory when bytes arrive."""
+    return mmap.mmap(-1, size_bytes, **_PRIVATE)
+
+
 class FrameReader:
     """Splits a byte stream into frames.
 
@@ -203,7 +208,7 @@ class FrameReader:
         buffer: bytearray | mmap.mmap
         if wanted > _GROWN_BYTES_MAX:
             capacity = wanted
-            buffer = mmap.mmap(-1, capacity, **_PRIVATE)
+            buffer = anonymous_memory(capacity)
         else:
             capacity = max(ordinary, min(wanted, _GROWTH * pending))
             buffer = bytearray(capacity)

@@ -7,7 +7,11 @@ from typing import Final, Protocol
 ORDINARY_BUFFER_BYTES: Final = 64 * 1024  # of a connection, before it counts against the budget
 ANSWER_BYTES_LEAST: Final = 128 * 1024  # of records that a Fetch may always request, whatever other peers leave unread
 SMALL_FRAME_BYTES: Final = 1280 * 1024  # a usual Produce request (max.request.size is 1 MiB) and what is held before it
-SWEEPS_MAX: Final = 6  # of a frame that has room while others wait: 30 s, after which Kafka's clients give a request up
+SWEEP_MS: Final = 1_000
+SWEEPS_MAX: Final = (
+    30  # of a frame that has room while others wait: 30 s, after which Kafka's clients give a request up
+)
+SWEEPS_EXTRA: Final = 2  # by which a frame may be late: packets are lost
 
 
 class Holder(Protocol):
@@ -21,6 +25,10 @@ class Holder(Protocol):
     @property
     def arrived(self) -> float:
         """The part of its incomplete frame that has arrived; 1 if none is incomplete, or if its client is throttled."""
+        ...
+
+    def stalls(self) -> bool:
+        """Whether nothing has arrived since the last call, although the connection is read."""
         ...
 
     def on_room(self) -> None:
@@ -126,14 +134,15 @@ class MemoryBudget:
         self.forget(holder)
 
     def sweep(self) -> None:
-        """Called every 5 s: evicts connections whose frames arrive too slowly if others wait for their room."""
+        """Called every SWEEP_MS: evicts connections whose frames stall or arrive too slowly, if others wait for their room."""
         before, self._sweeps = self._sweeps, {}
         for holder, held in list(self._large.items()):
             arrived = holder.arrived
             if arrived == 1 or holder.reserved_bytes > held or not self._share(held).waiting:
                 continue
             seen = self._sweeps[holder] = before.get(holder, 0) + 1
-            if arrived * SWEEPS_MAX < seen - 1:
+            stalls = holder.stalls() and seen > 1
+            if stalls or arrived * SWEEPS_MAX < seen - SWEEPS_EXTRA:
                 holder.evict()
 
     def forget(self, holder: Holder) -> None:

@@ -18,6 +18,7 @@ from barnabas.storage.epochs import EpochCache
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
 from barnabas.storage.log_files import LogFiles
+from barnabas.storage.long_reads import ReadAhead
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.producer_entries import RetainedBatch
 from barnabas.storage.producer_rebuild import ProducerRebuild
@@ -118,8 +119,19 @@ class PartitionLog:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True) -> LogSlice:
-        """Whole batches from that of `offset` on, below `end_offset`. Raises BrokerError (OFFSET_OUT_OF_RANGE)."""
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        at_least_one: bool = True,
+        ahead: ReadAhead | None = None,
+    ) -> LogSlice:
+        """Whole batches from that of `offset` on, below `end_offset`. `ahead` as in `Segment.read`.
+
+        Raises BrokerError (OFFSET_OUT_OF_RANGE).
+        """
         if offset < self.log_start_offset or offset > self.log_end_offset:
             raise BrokerError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -129,7 +141,9 @@ class PartitionLog:
             return LogSlice(b"", offset, offset)
         if offset >= self._tail.start_offset:
             return self._tail.read(offset, max_bytes, end_offset, at_least_one)
-        return self.segments.read(offset, max_bytes, end_offset, self.log_end_offset, at_least_one=at_least_one)
+        return self.segments.read(
+            offset, max_bytes, end_offset, self.log_end_offset, at_least_one=at_least_one, ahead=ahead
+        )
 
     def offset_for_timestamp(self, timestamp: int, *, end_offset: int) -> Steps[TimestampOffset | None]:
         """The first record below `end_offset` with a timestamp ≥ `timestamp`."""

@@ -22,6 +22,7 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.storage.aborted import ENTRY_SIZE, AbortedTxn, decode_aborted, encode_aborted
 from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.long_reads import READ_BYTES_MAX, ReadAhead
 from barnabas.storage.replay import StoredBatch, batch_headers
 from barnabas.storage.search import first_in_batch
 from barnabas.work import SLICE, Steps
@@ -80,7 +81,7 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
-def ends_with(data: bytes, position: int, last_offset: int) -> bool:
+def ends_with(data: Buffer, position: int, last_offset: int) -> bool:
     """Whether a batch of magic 2 begins at `position` and ends with `last_offset`."""
     base, _, magic, delta = unpack_extent(data, position)
     return bool(magic == MAGIC and base + delta == last_offset)
@@ -103,6 +104,7 @@ class Segment:
         "_built",
         "_bytes_since_index",
         "_complete",
+        "_cuts",
         "_damaged_at",
         "_disk",
         "_file",
@@ -147,6 +149,7 @@ class Segment:
         # This process built the indexes. Entries from a file are compared with the log at each use.
         self._built = False
         self._hints: dict[int, int] = {}  # offset -> position of its batch
+        self._cuts = 0  # truncations so far
         self._torn = False  # a failed write may have left bytes beyond `size`
         self._reserved_to = 0  # from `size` to here the file has zeros
         self._damaged_at = ("", -1)  # kind of file and position of the last logged damage
@@ -527,6 +530,7 @@ class Segment:
         """Removes everything from the batch of `offset`, or a damaged one before it; returns the new end offset."""
         aborted = self.aborted
         position, end_offset = self.cut_at(offset)
+        self._cuts += 1
         self.file.truncate(position)
         self.size = position
         self._torn = False
@@ -560,9 +564,19 @@ class Segment:
         return None
 
     def read(
-        self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        log_end_offset: int,
+        *,
+        at_least_one: bool,
+        ahead: ReadAhead | None = None,
     ) -> LogSlice | None:
-        """Whole batches from the one that contains `offset`, below `end_offset`; None if this segment ends before it."""
+        """Whole batches from the one that contains `offset`, below `end_offset`; None if this segment ends before it.
+
+        With `ahead`, which has the bytes of a long read, it raises LongRead if they are not loaded.
+        """
         position = self._hints.pop(offset, -1)
         if position < 0:
             batch = self.locate(offset)
@@ -573,7 +587,8 @@ class Segment:
             if self.size == position:
                 self._hints[offset] = position
             return None
-        data = self.file.pread(min(max(max_bytes, HEADER_SIZE), self.size - position), position)
+        size = min(max(max_bytes, HEADER_SIZE), self.size - position)
+        data: Buffer = self.file.pread(size if ahead is None or size <= READ_BYTES_MAX else HEADER_SIZE, position)
         if len(data) < HEADER_SIZE:
             raise self.damaged(position, f"{len(data)} bytes are left")
         base, length, magic, delta = unpack_extent(data)
@@ -589,7 +604,11 @@ class Segment:
         if length + LENGTH_OVERHEAD > max_bytes:
             if not at_least_one:
                 return LogSlice(b"", offset, offset)
-            data = self.file.pread(length + LENGTH_OVERHEAD, position)
+            size = length + LENGTH_OVERHEAD
+        if size > READ_BYTES_MAX and ahead is not None:
+            data = ahead.read(self.file, size, position, self._cuts)
+        elif length + LENGTH_OVERHEAD > max_bytes:
+            data = self.file.pread(size, position)
         # All batches before an indexed position are whole: only later headers are read.
         last_offset, end = self.offset_index.entry_up_to(position + len(data) - HEADER_SIZE, end_offset)
         end -= position

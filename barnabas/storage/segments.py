@@ -8,6 +8,7 @@ from operator import is_
 
 from barnabas.errors import LocalProtocolError
 from barnabas.storage.aborted import AbortedTxn
+from barnabas.storage.long_reads import ReadAhead
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
 from barnabas.work import Steps
 
@@ -78,11 +79,18 @@ class Segments:
         return self._list[max(0, index) :]
 
     def read(
-        self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        log_end_offset: int,
+        *,
+        at_least_one: bool,
+        ahead: ReadAhead | None = None,
     ) -> LogSlice:
         """As PartitionLog.read, for an offset within the log. A slice is always of one segment."""
         for segment in self.from_offset(offset):
-            found = segment.read(offset, max_bytes, end_offset, log_end_offset, at_least_one=at_least_one)
+            found = segment.read(offset, max_bytes, end_offset, log_end_offset, at_least_one=at_least_one, ahead=ahead)
             if found is not None:
                 return found
         return LogSlice(b"", offset, offset)

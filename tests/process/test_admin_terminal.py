@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import termios
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,15 @@ def kafka() -> Iterator[Broker]:
 class Terminal:
     """A command whose standard streams are a terminal."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, command: Sequence[str] = COMMAND, descriptors: Collection[int] = ()) -> None:
         self.ours, theirs = os.openpty()
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=as_in_a_terminal
+            [*command, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            preexec_fn=as_in_a_terminal,
+            pass_fds=descriptors,
         )
         os.close(theirs)
 
@@ -56,6 +62,49 @@ def test_records_are_deleted_only_after_a_yes(kafka: Broker, answer: str, code: 
         assert terminal.process.wait(SECONDS_MAX) == code
     (row,) = called("records", "delete", "asked:0:0", "--dry-run", "--json", "-b", kafka.bootstrap_servers).document
     assert row["log_start_offset"] == begins_at
+
+
+INTERRUPTED = """if True:
+    import os, signal, sys, threading
+    from barnabas.cli.main import main
+    def interrupt():
+        os.read(told, 1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    told = int(sys.argv[1])
+    threading.Thread(target=interrupt, daemon=True).start()
+    sys.argv = ["barnabas", *sys.argv[2:]]
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "question"),
+    [(("user", "create", "alice"), "password: "), (("user", "delete", "alice"), r"\[y/N\] ")],
+    ids=["password", "confirmation"],
+)
+def test_ctrl_c_between_a_question_and_its_wait_is_not_lost(arguments: tuple[str, ...], question: str) -> None:
+    """The system gives the signal to another thread: as there, it interrupts no call of the main thread."""
+    told, tell = os.pipe()
+    with Terminal("-c", INTERRUPTED, str(told), *arguments, command=(sys.executable,), descriptors=(told,)) as terminal:
+        os.close(told)
+        assert shown_until(terminal.ours, question)
+        os.write(tell, b"!")
+        assert terminal.process.wait(SECONDS_MAX) == 130
+        os.close(tell)
+        assert termios.tcgetattr(terminal.ours)[3] & termios.ECHO
+
+
+def test_a_password_is_asked_for_twice_and_not_shown(kafka: Broker) -> None:
+    at = ("-b", kafka.bootstrap_servers)
+    for again, code, line in (("secret", 0, "user alice can log in"), ("other", 2, "the two passwords differ")):
+        with Terminal("user", "create", "alice", *at) as terminal:
+            for question, password in (("password: ", "secret"), ("again: ", again)):
+                shown = shown_until(terminal.ours, question)
+                os.write(terminal.ours, password.encode() + b"\n")
+            shown += shown_until(terminal.ours, line)
+            assert terminal.process.wait(SECONDS_MAX) == code
+            assert "secret" not in shown
+            assert "other" not in shown
 
 
 def test_ctrl_c_ends_a_question_and_closes_the_connections(kafka: Broker) -> None:

@@ -229,6 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         if reading != core.reading:
             core.reading = reading
             if reading:
+                core.silent = False
                 transport.resume_reading()
             else:
                 transport.pause_reading()
@@ -382,6 +383,7 @@ class Connection(asyncio.BufferedProtocol):
         """Called by the loop: bytes arrived in the buffer from `get_buffer`."""
         self.active = True
         core = self.core
+        core.silent = False
         try:
             frames = core.reader.received(nbytes)
         except RemoteProtocolError as error:
@@ -392,7 +394,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(str(error), level=logging.DEBUG if repeated else logging.WARNING)
             return
         if not frames:
-            if nbytes > RECEIVED_BYTES_PER_UNIT or core.receives:
+            if nbytes > RECEIVED_BYTES_PER_UNIT or core.receives or not self._has_logged_in():
                 self._received_part(nbytes)
             return
         slices = self._slices
@@ -421,13 +423,14 @@ class Connection(asyncio.BufferedProtocol):
             self._apply_limits()
 
     def _received_part(self, size_bytes: int) -> None:
-        """Part of a large frame has arrived: reads the next part now, or in a later turn if this one is over."""
+        """Part of a frame has arrived: reads the next part now, or in a later turn if this one is over. A login waits for its turn."""
         self._apply_limits()
         self._slices.count(size_bytes // RECEIVED_BYTES_PER_UNIT)
-        if self._slices.turn_is_over and self.core.reading and self._transport is not None:
+        logged_in = self._has_logged_in()
+        if (self._slices.turn_is_over or not logged_in) and self.core.reading and self._transport is not None:
             self.core.reading = False
             self._transport.pause_reading()
-            (self._slices.later if self._has_logged_in() else self._slices.later_for_login)(self._read_on)
+            (self._slices.later if logged_in else self._slices.later_for_login)(self._read_on)
 
     def _read_on(self) -> None:
         self._slices.count(READ_BYTES // RECEIVED_BYTES_PER_UNIT)

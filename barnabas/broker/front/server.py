@@ -30,6 +30,7 @@ from barnabas.limits import ENVELOPE_BYTES_MAX, FRAME_BYTES_SMALL_MAX, QUEUED_BY
 from barnabas.loggers import RateLimitedLogger, logger
 from barnabas.network_port import Listener, ListenerOptions, Network
 from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.memory_budget import SWEEP_MS as FRAMES_SWEEP_MS
 from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.registry import API, API_VERSIONS_KEY, ENVELOPE_KEY, PRODUCE_KEY
 from barnabas.protocol.schema import Message
@@ -196,6 +197,7 @@ class Server:
         """The node is ready: serves the requests received so far and all later ones."""
         self.serving = True
         self._sweep_later()
+        self._sweep_frames_later()
         for connection in list(self.connections):
             connection.begin()
 
@@ -318,12 +320,20 @@ class Server:
         """How many bytes of records one answer may carry; fewer while peers leave answers unread."""
         return self.budget.answer_bytes_max(wanted)
 
+    def _sweep_frames_later(self) -> None:
+        due_ms = self.reactor.clock.monotonic_ms() + FRAMES_SWEEP_MS
+        self.reactor.call_later(FRAMES_SWEEP_MS, lambda: self._sweep_frames(due_ms))
+
+    def _sweep_frames(self, due_ms: int) -> None:
+        if not self.reactor.stall_ms(due_ms):  # else what has arrived in between is not read yet
+            self.budget.sweep()
+        self._sweep_frames_later()
+
     def _sweep_later(self) -> None:
         self.reactor.call_later(SWEEP_MS, self._sweep)
 
     def _sweep(self) -> None:
         """Releases the buffers of silent connections and closes them after `connections.max.idle.ms`."""
-        self.budget.sweep()
         now_ms = self.reactor.clock.monotonic_ms()
         idle_ms_max = self._config.get_int("connections.max.idle.ms")
         for connection in list(self.connections):

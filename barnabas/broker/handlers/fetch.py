@@ -53,21 +53,26 @@ from barnabas.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from barnabas.work import Work
+from barnabas.storage.long_reads import NOTHING_AHEAD, READ_BYTES_MAX, LongRead
+from barnabas.work import UNITS_PER_SLICE, Steps, Work
 
 FIRST_WITH_SESSIONS: Final = 7
 PARTITIONS_A_YIELD: Final = 32
 LARGE: Final = 200  # partitions read in one turn
+READ_BYTES_PER_UNIT: Final = READ_BYTES_MAX // UNITS_PER_SLICE
 
 _Parts = list[tuple[WantedPartition, Found]]
 
 
 class _Pass:
-    """The results of one pass over partitions, and the bytes of records it may still return."""
+    """One pass over partitions: the next one, the results so far, and the bytes of records it may still return."""
 
-    __slots__ = ("left", "parts", "total", "unknown")
+    __slots__ = ("ahead", "at", "left", "parts", "total", "unknown", "wanted")
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, wanted: list[WantedPartition], max_bytes: int) -> None:
+        self.wanted = wanted
+        self.at = 0
+        self.ahead = NOTHING_AHEAD
         self.left = max_bytes
         self.total = 0
         self.parts: _Parts = []
@@ -130,25 +135,33 @@ class _Fetch:
 
     # -- reading
 
-    def read(self) -> tuple[_Parts, int]:
-        """Reads the partitions that may have something: returns their data, and the bytes of records in it."""
-        self.reader.urgent = False
-        one = _Pass(self.max_bytes)
-        self._read_some(list(self._to_read.values()), one)
-        return one.found()
-
-    def read_in_slices(self) -> Work:
-        """Returns what `read` returns, in slices."""
+    def read(self) -> tuple[_Parts, int] | Steps[tuple[_Parts, int]]:
+        """Reads the partitions that may have something: returns their data and the bytes of records in it, or work that returns these."""
         self.reader.urgent = bool(self.absent)
-        one = _Pass(self.max_bytes)
-        everything = list(self._to_read.values())
-        for first in range(0, len(everything), PARTITIONS_A_YIELD):
-            some = everything[first : first + PARTITIONS_A_YIELD]
-            self._read_some(some, one)
-            for wanted in some:
+        one = _Pass(list(self._to_read.values()), self.max_bytes)
+        if len(one.wanted) <= LARGE:
+            try:
+                self._read_some(one, LARGE)
+            except LongRead:
+                return self._read_in_slices(one)
+            if one.at == len(one.wanted):
+                return one.found()
+        return self._read_in_slices(one)
+
+    def _read_in_slices(self, one: _Pass) -> Steps[tuple[_Parts, int]]:
+        watched = 0
+        while one.at < len(one.wanted):
+            before = one.total
+            try:
+                self._read_some(one, PARTITIONS_A_YIELD)
+            except LongRead as error:
+                one.ahead = error.ahead
+                yield from error.ahead.load()
+            for wanted in one.wanted[watched : one.at]:
                 if wanted.drained:
                     wanted.watch()  # an append before its answer keeps it ready
-            yield PARTITIONS_A_YIELD
+            watched = one.at
+            yield PARTITIONS_A_YIELD + (one.total - before) // READ_BYTES_PER_UNIT
         return one.found()
 
     @property
@@ -167,9 +180,14 @@ class _Fetch:
     def _to_read(self) -> WantedPartitions:
         return self.wanted if self.session is None else self.session.ready
 
-    def _read_some(self, some: list[WantedPartition], one: _Pass) -> None:
-        for wanted in some:
-            found = self.reader.read(wanted, one.left, at_least_one=one.total == 0)
+    def _read_some(self, one: _Pass, count: int) -> None:
+        """Reads the next partitions of a pass, at most `count`, until it has read READ_BYTES_MAX. Raises LongRead."""
+        enough = one.total + READ_BYTES_MAX
+        for wanted in one.wanted[one.at : one.at + count]:
+            if one.total >= enough:
+                return
+            found = self.reader.read(wanted, one.left, at_least_one=one.total == 0, ahead=one.ahead)
+            one.at += 1
             if isinstance(found, Replica):
                 wanted.drained = True
             elif isinstance(found, ErrorCode):
@@ -299,13 +317,14 @@ class _Fetch:
             if stable == self._stable and self._log_bytes() < self._release_bytes:
                 return
             self._stable = stable
-        if len(self._to_read) > LARGE:
-            if self._slice is None:
-                self._slice = self.needs.slices.start(self.read_in_slices(), self._looked, self._failed)
-            else:
-                self._again = True
+        if self._slice is not None:
+            self._again = True
             return
-        self._looked(self.read())
+        found = self.read()
+        if isinstance(found, tuple):
+            self._looked(found)
+        else:
+            self._slice = self.needs.slices.start(found, self._looked, self._failed)
 
     def _looked(self, found: tuple[_Parts, int]) -> None:
         self._slice = None
@@ -318,14 +337,15 @@ class _Fetch:
     def _on_deadline(self) -> None:
         if self.pending is None or self.pending.resolved:
             return
-        if len(self._to_read) > LARGE:
-            self._stop()
-            self.pending.resolve(self._last_look())
+        found = self.read()
+        if isinstance(found, tuple):
+            self._resolve(found[0])
         else:
-            self._resolve(self.read()[0])
+            self._stop()
+            self.pending.resolve(self._last_look(found))
 
-    def _last_look(self) -> Work:
-        parts, _ = yield from self.read_in_slices()
+    def _last_look(self, reading: Steps[tuple[_Parts, int]]) -> Work:
+        parts, _ = yield from reading
         response = yield from self.answer_in_slices(parts)
         return response
 
@@ -362,9 +382,10 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> FetchResponse | Pending[Fet
     one = _Fetch(needs, call, wanted, session)
     if one.is_unchecked:
         return _check_session(one)
-    if session is not None and len(session.ready) > LARGE:
-        return _read_in_slices(one)
-    parts, size = one.read()
+    found = one.read()
+    if not isinstance(found, tuple):
+        return _answer_later(one, found)
+    parts, size = found
     if size >= one.min_bytes or one.reader.urgent or request.max_wait_ms <= 0 or not wanted:
         return one.answer(parts)
     return one.wait(size)
@@ -391,7 +412,7 @@ def _fetch_in_slices(needs: Needs, call: Call[FetchRequest]) -> Work:
             name_partitions(call, topic, some, named)
             yield 1 + PARTITIONS_A_YIELD // 4
     one = _Fetch(needs, call, *fetched_partitions(needs.fetch_sessions, call, named), absent)
-    answer = yield from (_check_session(one) if one.is_unchecked else _read_in_slices(one))
+    answer = yield from (_check_session(one) if one.is_unchecked else _answer_later(one, one.read()))
     return answer
 
 
@@ -406,12 +427,12 @@ def _check_session(one: _Fetch) -> Work:
             if number % PARTITIONS_A_YIELD == 0:
                 yield PARTITIONS_A_YIELD // 8
         session.standing = standing
-    answer = yield from _read_in_slices(one)
+    answer = yield from _answer_later(one, one.read())
     return answer
 
 
-def _read_in_slices(one: _Fetch) -> Work:
-    parts, size = yield from one.read_in_slices()
+def _answer_later(one: _Fetch, found: tuple[_Parts, int] | Steps[tuple[_Parts, int]]) -> Work:
+    parts, size = found if isinstance(found, tuple) else (yield from found)
     if size >= one.min_bytes or one.reader.urgent or one.call.request.max_wait_ms <= 0 or not one.wanted:
         response = yield from one.answer_in_slices(parts)
         return response

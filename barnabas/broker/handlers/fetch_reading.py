@@ -17,6 +17,7 @@ from barnabas.broker.replica.core.nearest import LEADER, nearest_replica
 from barnabas.broker.replica.core.throttle import is_throttled
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import AbortedTransaction, FetchRequest, PartitionData
+from barnabas.storage.long_reads import ReadAhead
 
 if TYPE_CHECKING:
     from barnabas.broker.api.call import Call
@@ -111,8 +112,8 @@ class PartitionReader:
         wanted.attach(replica)
         return replica
 
-    def read(self, wanted: WantedPartition, left: int, *, at_least_one: bool) -> Found:
-        """Reads at most `left` bytes of one partition; a first batch of any size with `at_least_one`."""
+    def read(self, wanted: WantedPartition, left: int, *, at_least_one: bool, ahead: ReadAhead) -> Found:
+        """Reads at most `left` bytes of one partition; a first batch of any size with `at_least_one`. Raises LongRead."""
         offset = wanted.fetch_offset
         follows = self._follower_id >= 0
         wanted.drained = False
@@ -155,6 +156,7 @@ class PartitionReader:
                 committed=self.committed,
                 replicates=follows,
                 at_least_one=at_least_one,
+                ahead=ahead,
             )
             aborted = replica.aborted_transactions(offset, part.next_offset) if self.committed and part.records else []
         except BrokerError as error:

@@ -212,7 +212,7 @@ class _Fetcher:
         touched = self.plan.on_response(outcome, self._reactor.clock.monotonic_ms())
         self._ask_bounds()
         self._unsynced += 1
-        self._truncate()
+        self._run_pending()
         for replica in touched:
             self.await_durable(replica)
         self._on_durable()
@@ -237,20 +237,20 @@ class _Fetcher:
         now_ms = self._reactor.clock.monotonic_ms()
         self._arm(now_ms + pause_ms, now_ms)
 
-    # -- truncations
+    # -- truncations and long appends
 
-    def _truncate(self) -> None:
-        for replica, work in self.plan.truncations():
-            self._truncate_one(replica, work)
+    def _run_pending(self) -> None:
+        for replica, work in self.plan.pending_work():
+            self._run_one(replica, work)
 
-    def _truncate_one(self, replica: Replica, work: Steps[bool]) -> None:
+    def _run_one(self, replica: Replica, work: Steps[bool]) -> None:
         def failed(error: BaseException) -> None:
             ended(error if isinstance(error, BrokerError) else BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
             if not isinstance(error, BrokerError):
                 raise error
 
         def ended(error: BrokerError | None = None) -> None:
-            self.plan.on_truncated(replica, error, self._reactor.clock.monotonic_ms())
+            self.plan.on_work_done(replica, error, self._reactor.clock.monotonic_ms())
             self.await_durable(replica)
             self.wake()
 
@@ -280,7 +280,7 @@ class _Fetcher:
                 if timestamp == LATEST:
                     bounds = (found[EARLIEST], found[LATEST]) if len(found) == 2 else None
                     self.plan.on_bounds(replica, leader_epoch, bounds, self._reactor.clock.monotonic_ms())
-                    self._truncate()
+                    self._run_pending()
                     self.wake()
 
             return done

@@ -320,6 +320,18 @@ async def test_a_request_after_the_end_of_a_session_is_no_request_before_a_login
     assert "listener=SASL reason=Metadata after the end of its session" in line.getMessage()
 
 
+async def test_bytes_of_many_logins_are_read_a_few_in_each_turn() -> None:
+    async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
+        clients = [InMemory(node, "x", "SASL") for _ in range(3 * LOGINS_PER_TURN)]
+        for client in clients:
+            client.receive(bytes(1))
+        assert not any(client.reading for client in clients)
+        for turn in (1, 2, 3):
+            await asyncio.sleep(0)
+            assert sum(client.reading for client in clients) <= turn * LOGINS_PER_TURN
+        await until(lambda: all(client.reading for client in clients))
+
+
 @pytest.mark.parametrize("name", [b"PLAIN", b"N" * 9_000])
 async def test_a_long_handshake_in_a_full_turn_goes_as_a_short_one(name: bytes) -> None:
     """It is decoded in a later turn; a mechanism that is not enabled closes the connection without an answer, as in Kafka."""

@@ -144,6 +144,23 @@ def _produce(target: Target, batch: bytes | bytearray, partitions: int, **config
         assert codes_in(answer) <= {0}, codes_in(answer)
 
 
+def _consume(target: Target, batch: bytes | bytearray, partitions: int, **configs: str) -> None:
+    """Produces a batch to each partition, and reads them all by one request."""
+    _produce(target, batch, partitions, **configs)
+    wanted = numbered(partitions, key="partition", fetch_offset=0, partition_max_bytes=len(batch))
+    request = request_of(
+        "Fetch",
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=2**31 - 1,
+        session_epoch=-1,
+        topics=[{"topic": "attacked", "partitions": wanted}],
+    )
+    with Wire(target.address, timeout_s=ANSWER_SECONDS_MAX) as wire:
+        (topic,) = wire.call(request, 11).responses
+    assert sum(len(part.records or b"") for part in topic.partitions) > 50_000_000
+
+
 def _batch(*values: bytes) -> bytearray:
     return build_batch([NewRecord(None, value, NOW_MS) for value in values])
 
@@ -223,6 +240,11 @@ ATTACKS: Final = (
         "Produce: one record of 90 MB",
         lambda target: _produce(target, _batch(bytes(90_000_000)), 1, max_message_bytes="100000000"),
     ),
+    Attack(
+        "Fetch: one record of 90 MB",
+        lambda target: _consume(target, _batch(bytes(90_000_000)), 1, max_message_bytes="100000000"),
+    ),
+    Attack("Fetch: 60 batches of 1 MB", lambda target: _consume(target, _batch(bytes(1_000_000)), 60)),
     Attack("half frames: 40 of 104 MB", lambda target: _half_frames(target, 40, 104_000_000, 0, 9)),
     Attack("half frames: 100 of 8 MB", lambda target: _half_frames(target, 100, 8_000_000, 3, 9)),
     Attack("half frames: 300 of 1 MB", lambda target: _half_frames(target, 300, 1_000_000, 3, 9)),

@@ -126,6 +126,17 @@ def test_a_long_request_counts_as_several() -> None:
     assert core.next_held() is not None
 
 
+def test_only_a_connection_that_is_read_stalls() -> None:
+    core = connection()
+    assert [core.stalls(), core.stalls()] == [False, True]
+    core.silent = False  # bytes have arrived
+    assert [core.stalls(), core.stalls()] == [False, True]
+    core.reading = False
+    assert [core.stalls(), core.stalls()] == [False, False]
+    core.reading = True
+    assert [core.stalls(), core.stalls()] == [False, True]
+
+
 def test_reading_pauses_while_too_many_bytes_are_held() -> None:
     core = connection()
     core.block()

@@ -52,3 +52,11 @@ def test_the_level_decides_the_size(codec: str, low: str, high: str) -> None:
 @pytest.mark.parametrize(("codec", "level"), [(Compression.GZIP, -1), (Compression.LZ4, 9), (Compression.ZSTD, 3)])
 def test_kafkas_default_levels_are_the_codecs_own(codec: Compression, level: int) -> None:
     assert compress(codec, VALUE, level) == compress(codec, VALUE)
+
+
+def test_high_levels_of_zstd_take_no_more_memory_than_18_for_many_records() -> None:
+    """22 takes 400 MB for 20 MB of records."""
+    short, long = VALUE, VALUE * (5 * 1024 * 1024 // len(VALUE))
+    assert compress(Compression.ZSTD, short, 22) != compress(Compression.ZSTD, short, 18)
+    assert compress(Compression.ZSTD, long, 22) == compress(Compression.ZSTD, long, 18)
+    assert compress(Compression.ZSTD, long, 1) != compress(Compression.ZSTD, long, 18)

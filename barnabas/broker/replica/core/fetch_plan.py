@@ -10,6 +10,7 @@ from barnabas.broker.replica.core.machine import Replica
 from barnabas.broker.replica.core.throttle import ReplicationQuota, is_throttled
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
+from barnabas.ports import Buffer
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -19,6 +20,7 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from barnabas.storage.partition_log import RESERVED_BYTES_MIN
 from barnabas.work import Steps
 
 log = logger("kafka.server.ReplicaFetcherThread")
@@ -27,7 +29,7 @@ INITIAL_EPOCH: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
 IN_FLIGHT_MAX: Final = 2
 PARTITIONS_PER_REQUEST: Final = 10_000  # in one request: a request of 100,000 elements is refused
-FOR_AN_ANSWER: Final = 2**62  # pause of a partition that is truncated, or asks for the leader's log start and end
+FOR_AN_ANSWER: Final = 2**62  # pause of a partition that has pending work, or asks for the leader's log start and end
 THROTTLE_PAUSE_MS: Final = 100  # of a throttled partition, before the next quota check
 SEGMENTS_AT_ONCE: Final = 8  # begun by one answer, half a millisecond each; the records after them are fetched again
 # of a partition whose records begin many segments: unwritten records are fetched once more
@@ -116,7 +118,7 @@ class FetchPlan:
         self._forgotten: dict[_Key, None] = {}
         self._paused: dict[_Key, int] = {}  # end of the pause; without those FOR_AN_ANSWER
         self._out_of_range: dict[_Key, Replica] = {}
-        self._diverged: dict[_Key, Steps[bool]] = {}  # truncations that have not begun
+        self._pending_work: dict[_Key, Steps[bool]] = {}  # truncations and long appends that have not begun
         self._session_id = 0
         self._session_epoch = INITIAL_EPOCH
         self._broker_epoch = -1  # of the last request
@@ -143,7 +145,7 @@ class FetchPlan:
             one.pause_ms = 0
             self._paused.pop(key, None)
         self._out_of_range.pop(key, None)
-        self._diverged.pop(key, None)
+        self._pending_work.pop(key, None)
         self._changed[key] = None
 
     def unfollow(self, replica: Replica) -> None:
@@ -155,7 +157,7 @@ class FetchPlan:
     def _drop(self, key: _Key) -> None:
         self._changed.pop(key, None)
         self._out_of_range.pop(key, None)
-        self._diverged.pop(key, None)
+        self._pending_work.pop(key, None)
         self._paused.pop(key, None)
         one = self._following.get(key)
         if one is not None and one.named_by:
@@ -314,11 +316,18 @@ class FetchPlan:
                 return False
             if data.diverging_epoch.epoch >= 0:
                 diverging = data.diverging_epoch
-                self._truncate(
+                self._wait_for(
                     key, one, follower_log.on_diverged(replica, one.epoch, diverging.epoch, diverging.end_offset)
                 )
                 return False
             records = data.records or b""
+            if len(records) > RESERVED_BYTES_MIN:
+                self._count(replica, records, now_ms)
+                append = follower_log.on_fetched_long(
+                    replica, one.epoch, one.offset, records, data.high_watermark, data.log_start_offset
+                )
+                self._wait_for(key, one, append)
+                return False
             segments = len(replica.log.segments)
             taken = follower_log.on_fetched(
                 replica,
@@ -332,8 +341,8 @@ class FetchPlan:
             self._segments_left = max(self._segments_left - max(len(replica.log.segments) - segments, 0), 0)
             one.bytes_max = None if self._segments_left else min(REST_BYTES_MAX, self._limits.partition_bytes_max)
             changed = taken and bool(records)
-            if changed and self._quota is not None and self._is_throttled(replica):
-                self._quota.record(len(records), now_ms)
+            if changed:
+                self._count(replica, records, now_ms)
         except BrokerError as error:
             self._failed(key, one, error, now_ms)
             return False
@@ -346,6 +355,10 @@ class FetchPlan:
         ):
             self._changed[key] = None
         return changed
+
+    def _count(self, replica: Replica, records: Buffer, now_ms: int) -> None:
+        if self._quota is not None and self._is_throttled(replica):
+            self._quota.record(len(records), now_ms)
 
     def _failed(self, key: _Key, one: _Following, error: BrokerError, now_ms: int) -> None:
         one.log_change(
@@ -378,21 +391,21 @@ class FetchPlan:
         one.pause_ms = pause_ms
         one.paused_until_ms = self._paused[key] = now_ms + pause_ms
 
-    # -- truncations and bounds: the partition is not fetched until they are done
+    # -- long work and bounds: the partition is not fetched until they are done
 
-    def _truncate(self, key: _Key, one: _Following, work: Steps[bool]) -> None:
+    def _wait_for(self, key: _Key, one: _Following, work: Steps[bool]) -> None:
         self._drop(key)
         one.paused_until_ms = FOR_AN_ANSWER
-        self._diverged[key] = work
+        self._pending_work[key] = work
 
-    def truncations(self) -> list[tuple[Replica, Steps[bool]]]:
-        """Truncations to run, each returned once: then call `on_truncated`."""
-        found = [(self._following[key].replica, work) for key, work in self._diverged.items()]
-        self._diverged.clear()
+    def pending_work(self) -> list[tuple[Replica, Steps[bool]]]:
+        """Truncations and long appends to run, each returned once: then call `on_work_done`."""
+        found = [(self._following[key].replica, work) for key, work in self._pending_work.items()]
+        self._pending_work.clear()
         return found
 
-    def on_truncated(self, replica: Replica, error: BrokerError | None, now_ms: int) -> None:
-        """A truncation has ended, or was given up because the log, its leader or the leader's epoch has changed in between."""
+    def on_work_done(self, replica: Replica, error: BrokerError | None, now_ms: int) -> None:
+        """The work has ended, or was given up because the log, its leader or the leader's epoch has changed in between."""
         one = self._awaiting(replica)
         if one is None:
             return
@@ -416,7 +429,7 @@ class FetchPlan:
         if bounds is None:
             self._pause(key, one, now_ms, self._limits.backoff_ms)
         else:
-            self._truncate(key, one, follower_log.on_out_of_range(replica, leader_epoch, *bounds))
+            self._wait_for(key, one, follower_log.on_out_of_range(replica, leader_epoch, *bounds))
 
     def _awaiting(self, replica: Replica) -> _Following | None:
         one = self._following.get((replica.topic_id, replica.partition))

@@ -8,6 +8,7 @@ from barnabas.broker.replica.core.machine import Replica
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.storage.log_config import INT64_MAX
+from barnabas.storage.replay import stored_batch
 from barnabas.work import Steps, discarded
 
 log = logger("kafka.cluster.Partition")
@@ -57,6 +58,24 @@ def on_fetched(
     if replica.high_watermark != shown:
         replica.progressed()  # consumers may read from this follower
     return True
+
+
+def on_fetched_long(
+    replica: Replica,
+    leader_epoch: int,
+    offset: int,
+    records: Buffer,
+    high_watermark: int,
+    log_start_offset: int,
+) -> Steps[bool]:
+    """As `on_fetched`, for so many bytes that the append must be prepared."""
+    first = stored_batch(records, 0, 0)
+    try:
+        if first is not None:
+            yield from replica.log.reserve(len(records), first.max_timestamp, replica.clock.now_ms())
+    except OSError:
+        pass  # the append reports the error if it meets it, too
+    return on_fetched(replica, leader_epoch, offset, records, high_watermark, log_start_offset)
 
 
 def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int) -> Steps[bool]:

@@ -19,6 +19,7 @@ from barnabas.ports import Buffer, Clock
 from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import AppendInfo, AppendOrigin
+from barnabas.storage.long_reads import ReadAhead
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.segment import LogSlice
 from barnabas.work import Steps
@@ -435,17 +436,18 @@ class Replica:
         committed: bool = False,
         replicates: bool = False,
         at_least_one: bool = True,
+        ahead: ReadAhead | None = None,
     ) -> LogSlice:
         """Whole batches up to the high watermark, with `committed` up to the last stable offset, with `replicates` to the log's end.
 
-        Raises BrokerError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR.
+        `ahead` as in `Segment.read`. Raises BrokerError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR.
         """
         if replicates:
             end_offset = self.log.log_end_offset
         else:
             end_offset = self.log.last_stable_offset(self.high_watermark) if committed else self.high_watermark
         try:
-            return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+            return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, ahead=ahead)
         except OSError as error:
             raise self.broken(error) from error
 

@@ -20,6 +20,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.partition_log import RESERVED_BYTES_MIN
 from barnabas.storage.producer_entries import ProducerEntry
 from barnabas.work import finished
 from tests.support.bench.replica import TOPIC_ID, open_replica
@@ -185,10 +186,10 @@ def test_a_divergence_cuts_and_asks_again() -> None:
     replica = bench.replicas[0]
     bench.diverge()
     assert named(bench.ask()) == {}, "nothing is fetched before the truncation"
-    [(truncated, work)] = bench.plan.truncations()
-    assert (truncated, bench.plan.truncations()) == (replica, [])
+    [(truncated, work)] = bench.plan.pending_work()
+    assert (truncated, bench.plan.pending_work()) == (replica, [])
     assert finished(work)
-    bench.plan.on_truncated(replica, None, 0)
+    bench.plan.on_work_done(replica, None, 0)
     assert replica.log.log_end_offset == 1
     assert named(bench.ask()) == {0: (1, 1)}
 
@@ -197,7 +198,7 @@ def test_a_truncation_ends_without_effect_when_the_leader_changes_before_its_las
     bench = PlanBench(1)
     replica = bench.replicas[0]
     bench.diverge()
-    [(_, work)] = bench.plan.truncations()
+    [(_, work)] = bench.plan.pending_work()
     next(work)
     replica.lead(2, (2,), 1)
     replica.append(bytearray(batch(0)))
@@ -209,16 +210,16 @@ def test_a_new_epoch_fetches_although_the_truncation_of_the_last_one_has_not_end
     bench = PlanBench(1)
     replica = bench.replicas[0]
     bench.diverge()
-    [(_, work)] = bench.plan.truncations()
+    [(_, work)] = bench.plan.pending_work()
     next(work)
     replica.follow(1, 2, (1, 2), 1)
     bench.plan.follow(replica)
     assert named(bench.ask()) == {0: (2, 2)}
     assert not finished(work)
-    bench.plan.on_truncated(replica, None, 0)
+    bench.plan.on_work_done(replica, None, 0)
     assert replica.log.log_end_offset == 2
     bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
-    [(_, work)] = bench.plan.truncations()
+    [(_, work)] = bench.plan.pending_work()
     assert finished(work)
     assert replica.log.log_end_offset == 1
 
@@ -228,17 +229,17 @@ def test_a_second_truncation_leaves_what_was_fetched_after_the_first() -> None:
     bench = PlanBench(1)
     replica = bench.replicas[0]
     bench.diverge()
-    [(_, first)] = bench.plan.truncations()
+    [(_, first)] = bench.plan.pending_work()
     bench.plan.follow(replica)
     assert named(bench.ask()) == {0: (1, 2)}
     bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
-    [(_, second)] = bench.plan.truncations()
+    [(_, second)] = bench.plan.pending_work()
     assert finished(first)
-    bench.plan.on_truncated(replica, None, 0)
+    bench.plan.on_work_done(replica, None, 0)
     assert named(bench.ask()) == {0: (1, 1)}
     bench.answer(data(0, batch(1)))
     assert not finished(second)
-    bench.plan.on_truncated(replica, None, 0)
+    bench.plan.on_work_done(replica, None, 0)
     assert replica.log.log_end_offset == 2
 
 
@@ -246,11 +247,68 @@ def test_a_truncation_that_fails_is_tried_again_after_a_pause() -> None:
     bench = PlanBench(1)
     replica = bench.replicas[0]
     bench.diverge()
-    bench.plan.truncations()
-    bench.plan.on_truncated(replica, BrokerError(ErrorCode.KAFKA_STORAGE_ERROR), 5)
+    bench.plan.pending_work()
+    bench.plan.on_work_done(replica, BrokerError(ErrorCode.KAFKA_STORAGE_ERROR), 5)
     assert named(bench.ask()) == {}
     bench.plan.resume(10_000)
     assert named(bench.ask()) == {0: (1, 2)}
+
+
+def long_batch(offset: int, epoch: int = 1) -> bytes:
+    record = NewRecord(None, bytes(RESERVED_BYTES_MIN), WALL_MS)
+    return bytes(build_batch([record], base_offset=offset, leader_epoch=epoch))
+
+
+def test_a_long_append_takes_many_turns() -> None:
+    bench = PlanBench(2)
+    replica = bench.replicas[0]
+    bench.ask()
+    assert bench.answer(data(0, long_batch(0), high_watermark=1), data(1, batch(0))) == [bench.replicas[1]]
+    assert named(bench.ask()) == {1: (1, 1)}, "nothing more is fetched before the append"
+    assert replica.log.log_end_offset == 0
+    [(appended, work)] = bench.plan.pending_work()
+    assert appended is replica
+    assert len(list(iter(lambda: next(work, None), None))) > 8
+    assert (replica.log.log_end_offset, replica.high_watermark) == (1, 1)
+    assert replica.log.read(0, 1, end_offset=1).records == long_batch(0)
+    bench.plan.on_work_done(replica, None, 0)
+    bench.answer()
+    assert named(bench.ask()) == {0: (1, 1)}
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_long_append_of_an_old_leader_epoch_has_no_effect(leads: bool) -> None:
+    bench = PlanBench(1)
+    replica = bench.replicas[0]
+    bench.ask()
+    bench.answer(data(0, long_batch(0)))
+    [(_, work)] = bench.plan.pending_work()
+    next(work)
+    if leads:
+        replica.lead(2, (2,), 1)
+        replica.append(bytearray(batch(0)))
+    else:
+        replica.follow(1, 2, (1, 2), 1)
+    assert not finished(work)
+    assert replica.log.log_end_offset == int(leads)
+
+
+def test_a_damaged_long_batch_is_fetched_again_after_a_pause() -> None:
+    bench = PlanBench(1)
+    replica = bench.replicas[0]
+    damaged = bytearray(long_batch(0))
+    damaged[-1] ^= 1
+    bench.ask()
+    bench.answer(data(0, bytes(damaged)))
+    [(_, work)] = bench.plan.pending_work()
+    with pytest.raises(BrokerError) as refused:
+        finished(work)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    bench.plan.on_work_done(replica, refused.value, 0)
+    assert named(bench.ask()) == {}
+    bench.plan.resume(10_000)
+    bench.answer()
+    assert named(bench.ask()) == {0: (1, 0)}
 
 
 def test_a_refused_partition_leaves_the_session_and_comes_back_after_a_growing_pause() -> None:
@@ -341,9 +399,9 @@ def test_out_of_range_waits_for_the_leaders_bounds() -> None:
     bench.answer(session_id=0)
     replica.log.producers.entries.update((number, ProducerEntry()) for number in range(1_000))
     bench.plan.on_bounds(replica, 1, (5, 9), 0)
-    [(_, work)] = bench.plan.truncations()
+    [(_, work)] = bench.plan.pending_work()
     assert len(list(work)) > 10, "many producers are freed in slices"
-    bench.plan.on_truncated(replica, None, 0)
+    bench.plan.on_work_done(replica, None, 0)
     assert named(bench.ask()) == {0: (1, 5)}
 
 
