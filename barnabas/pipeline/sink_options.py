@@ -22,6 +22,7 @@ RECORD_COLUMNS = ("key", "value", "headers", "topic", "partition")
 
 _OWN = (
     "topic",
+    "dead.letter.topic",
     "delivery",
     "sink.id",
     "sink.adopt",
@@ -68,6 +69,7 @@ class SinkOptions:
     delivery: str
     sink_id: str  # "" with at_least_once
     topic: str | None
+    dead_topic: str | None
     files_path: str | None
     adopt: bool
     forgotten: int | None
@@ -114,6 +116,7 @@ class SinkOptions:
             delivery=delivery,
             sink_id=_sink_id(options, delivery, streaming),
             topic=options.text("topic") or None,
+            dead_topic=options.text("dead.letter.topic") or None,
             files_path=files_path,
             adopt=options.flag("sink.adopt", False),
             forgotten=options.number("sink.forget", 1),
@@ -173,6 +176,8 @@ def check_columns(options: SinkOptions, columns: Sequence[tuple[str, str]]) -> N
     if not to_topics and options.files_path is None:
         raise PipelineError("topic", None, "set it, or give the rows a column 'topic'", "is missing")
     if not to_topics:
+        if options.dead_topic is not None:
+            raise PipelineError("dead.letter.topic", options.dead_topic, "leave it out", "has no use for files")
         return
     if "value" not in types:
         raise PipelineError("columns", ", ".join(types), "add a column 'value' of bytes or strings", "lack 'value'")
