@@ -35,7 +35,7 @@ $(VENV)/.examples: $(VENV)/.core # the clients and frameworks of the recipes, ab
 	@touch $@
 
 $(VENV)/.pipeline: $(VENV)/.core # Spark, a Java for it and libraries of tables, about 1 GB
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[pipeline,tables]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[pipeline,registry,tables]'
 	@touch $@
 
 demo: $(VENV)/.flights ## the main job: an exactly-once copy of 336,776 flights on three brokers, through four kills

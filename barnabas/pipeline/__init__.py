@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from barnabas.pipeline.decisions import HalfCommitted as HalfCommitted
     from barnabas.pipeline.file_sink import FileSink as FileSink
     from barnabas.pipeline.query_metrics import QueryMetrics as QueryMetrics
+    from barnabas.pipeline.schema_registry import SchemaRegistry as SchemaRegistry
     from barnabas.pipeline.session import session as session
     from barnabas.pipeline.sink import write_batch as write_batch
     from barnabas.pipeline.spark import BarnabasDataSource as BarnabasDataSource
@@ -27,6 +28,7 @@ __all__ = [
     "HalfCommitted",
     "PipelineError",
     "QueryMetrics",
+    "SchemaRegistry",
     "TopicSink",
     "TwoPhaseCommitSink",
     "session",
@@ -39,6 +41,7 @@ _HOMES = {
     "FileSink": "file_sink",
     "HalfCommitted": "decisions",
     "QueryMetrics": "query_metrics",
+    "SchemaRegistry": "schema_registry",
     "TopicSink": "topic_sink",
     "TwoPhaseCommitSink": "two_phase_commit",
     "session": "session",

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from barnabas.client import EncodedRecords
 from barnabas.protocol.record_codec import NewRecord, encode
 
-BATCH_BYTES_MAX = 512 * 1024  # limit of a record batch; a longer record gets its own batch
+BATCH_BYTES_MAX = 512 * 1024  # of a record batch, by default
 _OVERHEAD_MAX = 24  # most bytes of a record besides key and value
 _SEED = 0x9747B28C
 _M = np.uint32(0x5BD1E995)
@@ -71,34 +71,53 @@ def _little_endian(data: np.ndarray, starts: np.ndarray, count: int) -> np.ndarr
     return found
 
 
+def row_bytes(keys: pa.Array | None, values: pa.Array, headers: pa.Array | None) -> np.ndarray:
+    """The most bytes that each row needs as a record. Arguments as of `encode_rows`."""
+    sizes: np.ndarray = np.maximum(lengths_of(values), 0) + _OVERHEAD_MAX
+    if keys is not None:
+        sizes += np.maximum(lengths_of(keys), 0)
+    if headers is not None and headers.null_count < len(headers):
+        sizes += [
+            sum(len(each["key"]) * 4 + len(each["value"] or b"") + 16 for each in listed or ())
+            for listed in headers.to_pylist()
+        ]
+    return sizes
+
+
 def encode_rows(
-    keys: pa.Array | None, values: pa.Array, headers: pa.Array | None, timestamp_ms: int
+    keys: pa.Array | None,
+    values: pa.Array,
+    headers: pa.Array | None,
+    timestamp_ms: int,
+    bytes_max: int = BATCH_BYTES_MAX,
 ) -> Iterator[EncodedRecords]:
-    """Encodes the rows as batches of at most BATCH_BYTES_MAX bytes, in order.
+    """Encodes the rows as batches of at most `bytes_max` bytes, in order; a longer record gets a batch of its own.
 
     Args:
         keys, values: `as_binary`; null means a record without key or value.
         headers: lists of structs (key, value).
         timestamp_ms: timestamp of every record.
     """
-    if headers is not None and headers.null_count < len(headers):
-        yield from _encode_one_by_one(keys, values, headers, timestamp_ms)
-        return
+    if headers is not None and headers.null_count == len(headers):
+        headers = None
     value_lengths = lengths_of(values)
     key_lengths = lengths_of(keys) if keys is not None else np.full(len(values), -1, dtype=np.int64)
-    sizes = np.maximum(value_lengths, 0) + np.maximum(key_lengths, 0) + _OVERHEAD_MAX
-    for start, end in _cut(np.cumsum(sizes)):
-        part = slice(start, end)
-        key_part = keys.slice(start, end - start) if keys is not None else None
-        data = _join(key_part, key_lengths[part], values.slice(start, end - start), value_lengths[part])
-        yield EncodedRecords(data, end - start, timestamp_ms, timestamp_ms)
+    for start, end in _cut(np.cumsum(row_bytes(keys, values, headers)), bytes_max):
+        part, count = slice(start, end), end - start
+        key_part = keys.slice(start, count) if keys is not None else None
+        value_part = values.slice(start, count)
+        if headers is not None:
+            yield _encode_one_by_one(key_part, value_part, headers.slice(start, count), timestamp_ms)
+        else:
+            data = _join(key_part, key_lengths[part], value_part, value_lengths[part])
+            yield EncodedRecords(data, count, timestamp_ms, timestamp_ms)
 
 
-def _cut(ends: np.ndarray) -> Iterator[tuple[int, int]]:
+def _cut(ends: np.ndarray, bytes_max: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows that fit one batch; `ends` are the cumulative sizes of the rows."""
     start, taken = 0, 0
     while start < len(ends):
-        end = max(start + 1, int(np.searchsorted(ends, taken + BATCH_BYTES_MAX, side="right")))
+        end = max(start + 1, int(np.searchsorted(ends, taken + bytes_max, side="right")))
         yield start, end
         start, taken = end, int(ends[end - 1])
 
@@ -149,26 +168,11 @@ def _varints(columns: list[np.ndarray]) -> pa.Array:
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(out)])
 
 
-def _encode_one_by_one(
-    keys: pa.Array | None, values: pa.Array, headers: pa.Array, timestamp_ms: int
-) -> Iterator[EncodedRecords]:
-    waiting: list[NewRecord] = []
-    size = 0
+def _encode_one_by_one(keys: pa.Array | None, values: pa.Array, headers: pa.Array, timestamp_ms: int) -> EncodedRecords:
     all_keys = keys.to_pylist() if keys is not None else [None] * len(values)
-    for key, value, listed in zip(all_keys, values.to_pylist(), headers.to_pylist(), strict=True):
-        pairs = [(header["key"], header["value"]) for header in listed or ()]
-        size_next = (
-            len(key or b"") + len(value or b"") + sum(len(n) * 4 + len(v or b"") + 16 for n, v in pairs) + _OVERHEAD_MAX
-        )
-        if waiting and size + size_next > BATCH_BYTES_MAX:
-            yield _encoded(waiting, timestamp_ms)
-            waiting, size = [], 0
-        waiting.append(NewRecord(key, value, timestamp_ms, pairs))
-        size += size_next
-    if waiting:
-        yield _encoded(waiting, timestamp_ms)
-
-
-def _encoded(records: list[NewRecord], timestamp_ms: int) -> EncodedRecords:
+    records = [
+        NewRecord(key, value, timestamp_ms, [(header["key"], header["value"]) for header in listed or ()])
+        for key, value, listed in zip(all_keys, values.to_pylist(), headers.to_pylist(), strict=True)
+    ]
     data, max_timestamp = encode(records, timestamp_ms)
     return EncodedRecords(data, len(records), timestamp_ms, max_timestamp)

@@ -125,8 +125,10 @@ class _Sink:
     async def _start(self) -> None:
         async with self.connected() as cluster:
             for output in self.outputs:
-                if output.options.topic is not None:
-                    await _check_topic(cluster, output.options.topic)
+                wanted = output.options
+                for option, topic in (("topic", wanted.topic), ("dead.letter.topic", wanted.dead_topic)):
+                    if topic is not None:
+                        await _check_topic(cluster, option, topic)
             if self.options.delivery == AT_LEAST_ONCE:
                 return
             requests = TransactionRequests(cluster)
@@ -302,7 +304,14 @@ class _Sink:
         return found
 
     def topic_rows(self, partition: int = 0) -> TopicRows:
-        return TopicRows(self.options.topic, SystemClock(), spread=partition)
+        options = self.options
+        return TopicRows(
+            options.topic,
+            SystemClock(),
+            spread=partition,
+            dead_topic=options.dead_topic,
+            request_bytes_max=options.max_request_size,
+        )
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[NetworkClient]:
@@ -482,7 +491,7 @@ def _tasks(messages: Iterable[Any]) -> list[TaskMessage]:
     return [m.task for m in messages if isinstance(m, SinkMessage) and m.task is not None]
 
 
-async def _check_topic(cluster: NetworkClient, topic: str) -> None:
+async def _check_topic(cluster: NetworkClient, option: str, topic: str) -> None:
     """Waits until the topic exists; the request may create it. Raises PipelineError."""
     cluster.add_topics([topic])
     deadline = cluster.clock.monotonic_ms() + _TOPIC_TIMEOUT_MS
@@ -491,4 +500,4 @@ async def _check_topic(cluster: NetworkClient, topic: str) -> None:
         refused = info is not None and info.error and not info.error.retriable
         if refused or not await cluster.changed(deadline):
             reason = info.error.name if info is not None else "no metadata"
-            raise PipelineError("topic", topic, f"create it: barnabas topic create {topic}", f"is not there ({reason})")
+            raise PipelineError(option, topic, f"create it: barnabas topic create {topic}", f"is not there ({reason})")

@@ -20,10 +20,11 @@ _DELIVERIES = (EXACTLY_ONCE, PER_PARTITION, AT_LEAST_ONCE)
 
 RECORD_COLUMNS = ("key", "value", "headers", "topic", "partition")
 _COLUMN_OPTIONS = ("files.path", "delta.path", "iceberg.table")  # where the other columns go
-OUTPUT_OPTIONS = ("topic", *_COLUMN_OPTIONS, "iceberg.catalog.")  # options of one of the outputs of `write_batch`
+OUTPUT_OPTIONS = ("topic", "dead.letter.topic", *_COLUMN_OPTIONS, "iceberg.catalog.")  # options of one of the outputs of `write_batch`
 
 _OWN = (
     "topic",
+    "dead.letter.topic",
     "delivery",
     "sink.id",
     "sink.adopt",
@@ -70,6 +71,7 @@ class SinkOptions:
     delivery: str
     sink_id: str  # "" with at_least_once
     topic: str | None
+    dead_topic: str | None
     files_path: str | None
     delta_path: str | None
     iceberg_table: str | None
@@ -119,6 +121,7 @@ class SinkOptions:
             delivery=delivery,
             sink_id=_sink_id(options, delivery, streaming),
             topic=options.text("topic") or None,
+            dead_topic=options.text("dead.letter.topic") or None,
             files_path=options.text("files.path") or None,
             delta_path=options.text("delta.path") or None,
             iceberg_table=options.text("iceberg.table") or None,
@@ -186,6 +189,8 @@ def check_columns(options: SinkOptions, columns: Sequence[tuple[str, str]]) -> N
     if not to_topics and not options.takes_columns:
         raise PipelineError("topic", None, "set it, or give the rows a column 'topic'", "is missing")
     if not to_topics:
+        if options.dead_topic is not None:
+            raise PipelineError("dead.letter.topic", options.dead_topic, "leave it out", "has no use for files")
         return
     if "value" not in types:
         raise PipelineError("columns", ", ".join(types), "add a column 'value' of bytes or strings", "lack 'value'")

@@ -40,18 +40,20 @@ def connector_jars(folder: Path, java: Path | str = "java") -> list[Path]:
     """
     if shutil.which("mvn") is None:
         raise NoConnector("Maven (mvn) is not installed")
-    return [*(_fetched(artifact) for artifact in ARTIFACTS), _stand_in(folder, java)]
+    return [*(fetched(artifact) for artifact in ARTIFACTS), _stand_in(folder, java)]
 
 
-def _fetched(artifact: str) -> Path:
-    group, name, version = artifact.split(":")
-    jar = _repository().joinpath(*group.split("."), name, version, f"{name}-{version}.jar")
-    if not jar.exists():
+def fetched(artifact: str) -> Path:
+    """A file of Maven's: group:name:version, and if it is no jar, :type:classifier. Raises NoConnector."""
+    group, name, version, *rest = artifact.split(":")
+    ending = f"-{rest[1]}.{rest[0]}" if rest else ".jar"
+    path = _repository().joinpath(*group.split("."), name, version, f"{name}-{version}{ending}")
+    if not path.exists():
         command = ["mvn", "-q", "-B", "dependency:get", "-Dtransitive=false", f"-Dartifact={artifact}"]
         _run(command, f"Maven did not fetch {artifact}")
-    if not jar.exists():
-        raise NoConnector(f"Maven fetched {artifact}, but not to {jar}")
-    return jar
+    if not path.exists():
+        raise NoConnector(f"Maven fetched {artifact}, but not to {path}")
+    return path
 
 
 def _repository() -> Path:
