@@ -135,8 +135,8 @@ class SchemaRegistry:
 
 
 def _udf(function: Callable[[pa.Array], pa.Array], kind: T.DataType) -> Callable[..., Column]:
-    """Spark reads from the type hints what the function takes; for the argument that its types demand it warns."""
-    made: Callable[..., Column] = F.arrow_udf(function, kind)  # type: ignore[call-overload]  # as said
+    made: Callable[..., Column]
+    made = F.arrow_udf(function, kind)  # type: ignore[call-overload]  # Spark warns of the argument that its stubs demand
     return made
 
 

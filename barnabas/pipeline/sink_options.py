@@ -20,7 +20,8 @@ _DELIVERIES = (EXACTLY_ONCE, PER_PARTITION, AT_LEAST_ONCE)
 
 RECORD_COLUMNS = ("key", "value", "headers", "topic", "partition")
 _COLUMN_OPTIONS = ("files.path", "delta.path", "iceberg.table")  # where the other columns go
-OUTPUT_OPTIONS = ("topic", "dead.letter.topic", *_COLUMN_OPTIONS, "iceberg.catalog.")  # options of one of the outputs of `write_batch`
+# of one of the outputs of `write_batch`
+OUTPUT_OPTIONS = ("topic", "dead.letter.topic", *_COLUMN_OPTIONS, "iceberg.catalog.")
 
 _OWN = (
     "topic",

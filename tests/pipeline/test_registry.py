@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,18 +16,20 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import functions as F
 
-from barnabas.pipeline import BarnabasDataSource, SchemaRegistry
+from barnabas.pipeline import BarnabasDataSource
 from barnabas.pipeline.java import java_home
 from tests.support.pipeline.connector import NoConnector
 from tests.support.pipeline.registry import served_registry
 from tests.support.pipeline.topics import new_topic, read_committed, send
 from tests.support.processes.served import ServedBroker
+from tests.support.snippets import snippets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ORDER = """{"type": "record", "name": "Order", "fields": [
     {"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": null}]}"""
+SNIPPET = snippets(Path(__file__).parents[2] / "docs" / "pipeline.md", "python")[-1]
 LARGE = 50_000  # characters of a note that does not fit max.request.size
 
 
@@ -53,24 +55,21 @@ def test_orders_are_decoded_and_encoded_and_the_others_become_dead_letters(
     orders = [serializer({"id": n, "note": "x" * LARGE if n == 3 else None}, context) for n in range(5)]
     send(broker.address, origin, [*orders, b"not Avro", b"\0\0\0\0\0" + orders[0][5:], None], key=b"k")
 
-    schemas = SchemaRegistry(registry)
-    rows = (
+    frame = (
         spark.readStream.format("barnabas")
         .option("kafka.bootstrap.servers", broker.address)
         .option("subscribe", origin)
         .option("startingOffsets", "earliest")
         .load()
-        .select("key", "value", schemas.decoded("value", subject=f"{origin}-value").alias("order"))
     )
+    names: dict[str, Any] = {"frame": frame, "F": F}
+    code = SNIPPET.replace("http://localhost:8081", registry).replace("orders-value", f"{origin}-value")
+    exec(code.replace("checked", checked).replace("orders-dead", dead), names)
     good = F.col("order.error").isNull()
     reason = F.struct(F.lit("error").alias("key"), F.encode("order.error", "utf-8").alias("value"))
     query = (
-        rows.select(
-            "key",
-            F.when(good, F.lit(checked)).otherwise(F.lit(dead)).alias("topic"),
-            F.when(good, schemas.encoded("order.value", f"{checked}-value")).otherwise(F.col("value")).alias("value"),
-            F.when(~good, F.array(reason)).alias("headers"),
-        )
+        names["routed"]
+        .withColumn("headers", F.when(~good, F.array(reason)))
         .writeStream.format("barnabas")
         .option("kafka.bootstrap.servers", broker.address)
         .option("dead.letter.topic", dead)

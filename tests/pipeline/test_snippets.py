@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-DELAYS, SOURCE, METRICS, _, SINK, BATCH, FRAMES = snippets(
+DELAYS, SOURCE, METRICS, _, SINK, BATCH, FRAMES, _ = snippets(
     ROOT / "docs" / "pipeline.md", "python"
-)  # _: test_cluster_page
+)  # _: test_cluster_page, test_registry
 PIPELINE = snippets(ROOT / "README.md", "python")[-1]
 
 
