@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Buffer
 from barnabas.protocol.batch_layout import ATTRIBUTE_LOG_APPEND_TIME, COMPRESSION_MASK, HEADER_SIZE
 from barnabas.protocol.record_walk import check_count, deltas
 from barnabas.protocol.records import read_header
@@ -10,7 +11,7 @@ from barnabas.storage.steps import SLICE_RECORDS, unpacked
 from barnabas.work import SLICE, Steps
 
 
-def first_in_batch(data: bytes, timestamp: int | None, start_offset: int) -> Steps[tuple[int, int] | None]:
+def first_in_batch(data: Buffer, timestamp: int | None, start_offset: int) -> Steps[tuple[int, int] | None]:
     """(offset, timestamp) of the first record from `timestamp` on, or with the largest. Raises RemoteProtocolError."""
     header = read_header(data)
     if header.size_bytes > len(data):

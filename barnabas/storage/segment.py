@@ -22,10 +22,10 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.storage.aborted import ENTRY_SIZE, AbortedTxn, decode_aborted, encode_aborted
 from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.long_reads import READ_BYTES_MAX, ReadAhead
+from barnabas.storage.long_reads import READ_BYTES_MAX, LongRead, ReadAhead
 from barnabas.storage.replay import StoredBatch, batch_headers
 from barnabas.storage.search import first_in_batch
-from barnabas.work import SLICE, Steps
+from barnabas.work import SLICE, Steps, finished, in_worker
 
 _HINTS_MAX = 8  # sequential readers whose positions are kept
 _HEADERS_PER_STEP = 512  # of a search: 1 ms
@@ -643,7 +643,7 @@ class Segment:
             if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
                 continue
             try:
-                found = yield from first_in_batch(self.file.pread(batch.size, batch.position), timestamp, start_offset)
+                found = yield from self._first_in(batch, timestamp, start_offset)
             except RemoteProtocolError as error:
                 raise self.damaged(batch.position, str(error)) from error
             if found is not None:
@@ -651,6 +651,21 @@ class Segment:
         if position < min(size, self.size):  # the segment may have been truncated between two steps
             raise self.damaged(position, "no whole batch begins here")
         return None
+
+    def _first_in(self, batch: StoredBatch, timestamp: int | None, start_offset: int) -> Steps[tuple[int, int] | None]:
+        """As `first_in_batch`, in the worker thread for a long batch; None if the segment was truncated meanwhile."""
+        if batch.size <= READ_BYTES_MAX:
+            data = self.file.pread(batch.size, batch.position)
+            found = yield from first_in_batch(data, timestamp, start_offset)
+            return found
+        ahead = ReadAhead(self.file, batch.size, batch.position, self._cuts)
+        yield from ahead.load()
+        try:
+            loaded = ahead.read(self.file, batch.size, batch.position, self._cuts)
+        except LongRead:
+            return None
+        found = yield from in_worker(lambda: finished(first_in_batch(loaded, timestamp, start_offset)))
+        return found
 
     def remaining_timestamp(self, start_offset: int) -> Steps[int]:
         """The largest timestamp from `start_offset` on; -1 without one. Raises BrokerError (CORRUPT_MESSAGE)."""
@@ -662,7 +677,7 @@ class Segment:
                 largest = max(largest, batch.max_timestamp)
             elif batch.last_offset >= start_offset:
                 try:
-                    found = yield from first_in_batch(self.file.pread(batch.size, batch.position), None, start_offset)
+                    found = yield from self._first_in(batch, None, start_offset)
                 except RemoteProtocolError as error:
                     raise self.damaged(batch.position, str(error)) from error
                 largest = max(largest, -1 if found is None else found[1])

@@ -133,3 +133,29 @@ def test_the_read_raises_the_error_of_the_disk(disk: FaultyMemoryDisk, log: Part
     with pytest.raises(OSError, match="Input/output error"):
         read(log, ahead)
     finished(announced(log).load())
+
+
+def test_a_long_batch_is_searched_for_a_time_in_many_turns(log: PartitionLog) -> None:
+    log.delete_records_before(1)
+    work, slices, in_thread = log.offset_for_timestamp(NOW, end_offset=3), 0, 0
+    try:
+        while True:
+            step = next(work)
+            if isinstance(step, int):
+                slices += 1
+            else:
+                step()
+                in_thread += 1
+    except StopIteration as end:
+        found = end.value
+    assert (found.offset, found.timestamp) == (1, NOW)
+    assert slices > READ_BYTES_MAX // MEBIBYTE
+    assert in_thread == 1
+
+
+def test_a_search_in_a_long_batch_that_is_truncated_meanwhile_finds_nothing(log: PartitionLog) -> None:
+    log.delete_records_before(1)
+    work = log.offset_for_timestamp(NOW, end_offset=3)
+    next(work)
+    log.truncate_to(1)
+    assert finished(work) is None
