@@ -14,9 +14,9 @@ from barnabas.protocol.messages.admin import DescribeLogDirsRequest
 from barnabas.testing import Broker, Cluster, KitError, NotPossible
 from barnabas.testing.backend import Mode
 from tests.support.elsewhere import wait_until
+from tests.support.kit_modes import MODES
 from tests.support.oracle.wire import Wire
 
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 LIMIT_S = 60
 
 
