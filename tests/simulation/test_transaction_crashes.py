@@ -174,12 +174,8 @@ def test_what_is_written_in_the_life_of_a_transaction(commit: bool, version: Tra
 
 @pytest.mark.parametrize(
     ("power", "client_dies"),
-    [
-        pytest.param(False, True, id="kill-client-dies"),
-        pytest.param(True, False, id="power-client-lives"),
-        pytest.param(False, False, id="kill-client-lives", marks=pytest.mark.soak),
-        pytest.param(True, True, id="power-client-dies", marks=pytest.mark.soak),
-    ],
+    [(False, True), (True, False), *(pytest.param(both, both, marks=pytest.mark.soak) for both in (False, True))],
+    ids=["kill-client-dies", "power-client-lives", "kill-client-lives", "power-client-dies"],
 )
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
