@@ -50,8 +50,8 @@ test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.pipeline ## the whole suite: both 
 test-core: $(VENV)/.dev $(VENV)/.flights ## all but Spark; skips what lacks its packages
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 --ignore tests/pipeline
 
-test-pipeline: $(VENV)/.dev $(VENV)/.flights $(VENV)/.pipeline ## what runs on Spark, in one process for one session
-	$(BIN)/python -m pytest --durations 20 tests/pipeline
+test-pipeline: $(VENV)/.dev $(VENV)/.flights $(VENV)/.pipeline ## what runs on Spark, in two processes with a session each
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20 tests/pipeline
 
 test-pipeline-chaos: $(VENV)/.dev $(VENV)/.flights $(VENV)/.pipeline ## the sink through every kind of crash; takes long
 	$(BIN)/python -m pytest -m chaos --override-ini addopts= tests/pipeline

@@ -202,6 +202,7 @@ def test_clients_go_on_through_kills(cluster: Cluster, survivors: list[Survivor]
     judge(cluster, survivors)
 
 
+@pytest.mark.soak
 def test_clients_go_on_through_a_rolling_restart_and_a_short_freeze(
     cluster: Cluster, survivors: list[Survivor]
 ) -> None:

@@ -1,8 +1,8 @@
-"""One Spark session for all tests of this folder, and brokers for them to read and write.
+"""One Spark session for the tests of this folder, and brokers for them to read and write.
 
-A session costs 10 to 25 seconds, so these tests run in one process, after the others (`make test`), and share `spark`; whoever
-needs a driver to kill starts a process of its own. Without the extra `pipeline` they are skipped, and those of Spark's own
-connector (`kafka_connector`) where Maven does not give it.
+A session costs 10 to 25 seconds, so tests share `spark`, one in each of the two processes of `make test-pipeline`; whoever needs a
+driver to kill starts a process of its own. Without the extra `pipeline` they are skipped, and those of Spark's own connector
+(`kafka_connector`) where Maven does not give it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.pipeline.connector import NoConnector, connector_jars
+from tests.support.pipeline.spark_cluster import JAVA_OPTIONS
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.served import ServedBroker
@@ -53,6 +54,7 @@ def spark(connector: Connector, tmp_path_factory: pytest.TempPathFactory) -> Ite
     running = session(
         "barnabas-tests",
         jars=connector.jars,
+        spark__driver__defaultJavaOptions=JAVA_OPTIONS,
         spark__sql__shuffle__partitions=2,
         spark__sql__session__timeZone="UTC",
         spark__sql__warehouse__dir=tmp_path_factory.mktemp("warehouse"),

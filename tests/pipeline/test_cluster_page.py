@@ -17,7 +17,7 @@ import pyspark
 from barnabas.pipeline.java import java_home
 from tests.support.clients.librdkafka import value_of
 from tests.support.pipeline import topics
-from tests.support.pipeline.spark_cluster import SparkCluster
+from tests.support.pipeline.spark_cluster import JAVA_OPTIONS, SparkCluster
 from tests.support.pipeline.spark_kafka import numbers
 from tests.support.processes.served import ServedBroker
 from tests.support.snippets import snippets
@@ -57,6 +57,7 @@ def test_a_job_with_a_packed_environment(broker: ServedBroker, tmp_path: Path) -
     pack(tmp_path / "env.tar.gz")
     (tmp_path / "job.py").write_text(JOB + COPY.format(bootstrap=broker.address, source=source, target=target))
     environment = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["JAVA_TOOL_OPTIONS"] = JAVA_OPTIONS
     environment["PATH"] = f"{Path(pyspark.__file__).parent / 'bin'}{os.pathsep}{environment['PATH']}"
     environment.pop("PYSPARK_PYTHON", None)
     environment.pop("PYSPARK_DRIVER_PYTHON", None)

@@ -11,8 +11,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
+from tests.support.pipeline.spark_cluster import JAVA_OPTIONS
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "testing"
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT), "JAVA_TOOL_OPTIONS": JAVA_OPTIONS}
 SECONDS_MAX = 500  # Spark starts, and its first query compiles
 
 
@@ -24,7 +27,7 @@ def test_the_recipe_passes() -> None:
         cwd=EXAMPLES,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **ALONE},
         timeout=SECONDS_MAX,
         check=False,
     )

@@ -231,7 +231,7 @@ def test_a_batch_job_is_visible_as_a_whole(spark: SparkSession, broker: ServedBr
     [
         ({"topic": "not a topic"}, ["'topic' = 'not a topic'", "is not there", "barnabas topic create"]),
         (
-            {"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1"},
+            {"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1", "kafka.request.timeout.ms": "1000"},
             ["kafka.bootstrap.servers", "127.0.0.1:1", "start the brokers"],
         ),
         ({"topic": "t", "delivery": "exactly_once"}, ["sink.id", "is missing"]),

@@ -23,7 +23,8 @@ pytest.importorskip("confluent_kafka")
 
 from tests.support.processes.copying import CopyRun
 
-pytestmark = pytest.mark.process
+# In the suite: tests/simulation/test_secured_cluster.py for the copy, test_security_procedures.py and test_tls.py for certificates.
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 NODES = (1, 2, 3)
 RECORDS = 30_000

@@ -78,6 +78,7 @@ async def committed(bootstrap: str, isolation_level: IsolationLevel = "read_comm
     return found
 
 
+@pytest.mark.soak  # in the suite: tests/simulation/test_two_phase.py, and pipeline/test_dead_broker.py for a coordinator that dies
 def test_both_participants_agree_after_kills(cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("out", PARTITIONS, min__insync__replicas="2")
     path = tmp_path / "decisions.sqlite"

@@ -172,8 +172,11 @@ def test_what_is_written_in_the_life_of_a_transaction(commit: bool, version: Tra
     assert folders.count("__consumer_offsets") == 2
 
 
-@pytest.mark.parametrize("client_dies", [False, True], ids=["client-lives", "client-dies"])
-@pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
+@pytest.mark.parametrize(
+    ("power", "client_dies"),
+    [(False, True), (True, False), *(pytest.param(both, both, marks=pytest.mark.soak) for both in (False, True))],
+    ids=["kill-client-dies", "power-client-lives", "kill-client-lives", "power-client-dies"],
+)
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_dies_at_every_write(commit: bool, version: TransactionVersion, power: bool, client_dies: bool) -> None:

@@ -39,11 +39,6 @@ def versions(cls: type[Message] | type[RecordMessage]) -> range:
     return range(first, last + 1)
 
 
-def every_version(classes: list[Any]) -> list[Any]:
-    """(class, version) for pytest.mark.parametrize."""
-    return [(cls, version) for cls in classes for version in versions(cls)]
-
-
 @cache
 def messages(cls: Any, version: int) -> st.SearchStrategy[Any]:
     """Messages whose every field of this version is drawn and whose others hold their defaults."""

@@ -14,9 +14,9 @@ from barnabas.protocol.messages.admin import DescribeLogDirsRequest
 from barnabas.testing import Broker, Cluster, KitError, NotPossible
 from barnabas.testing.backend import Mode
 from tests.support.elsewhere import wait_until
+from tests.support.kit_modes import MODES, THREADS
 from tests.support.oracle.wire import Wire
 
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 LIMIT_S = 60
 
 
@@ -26,7 +26,7 @@ def mode(request: pytest.FixtureRequest) -> Mode:
     return value
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=THREADS)
 def three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(brokers=3, mode=request.param) as kafka:
         yield kafka
@@ -101,6 +101,7 @@ def test_a_process_that_is_paused_cannot_tell_what_it_has_not_synced() -> None:
 # -- failing calls
 
 
+@pytest.mark.parametrize("three", MODES, indirect=True)
 def test_a_broker_whose_disk_fails_hands_over_and_stops(three: Cluster) -> None:
     topic = three.create_topic("orders", config={"flush.messages": 1, "min.insync.replicas": 2})
     victim = three.leader(topic)

@@ -14,11 +14,10 @@ import pytest
 from barnabas.client import Admin, Consumer, Producer, TopicPartition
 from barnabas.testing import Broker, Cluster, KitError, NotPossible
 from barnabas.testing.backend import Mode
+from tests.support.kit_modes import MODES, THREADS
 
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 
-
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=THREADS)
 def mode(request: pytest.FixtureRequest) -> Mode:
     value: Mode = request.param
     return value
@@ -36,6 +35,7 @@ async def _start_offset(kafka: Cluster, topic: str) -> int:
         return found[TopicPartition(topic, 0)]
 
 
+@pytest.mark.parametrize("mode", MODES, indirect=True)
 def test_the_wall_clock_of_the_brokers_moves(mode: Mode) -> None:
     with Broker(mode=mode, topics={"orders": 1}, config={"log.message.timestamp.type": "LogAppendTime"}) as kafka:
         before = datetime.now(UTC) - timedelta(milliseconds=1)  # the brokers' clock counts whole milliseconds

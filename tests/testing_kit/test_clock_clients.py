@@ -12,6 +12,7 @@ import pytest
 from barnabas.client import Admin, Consumer, TopicPartition
 from barnabas.testing import Broker, Cluster
 from barnabas.testing.backend import Mode
+from tests.support.kit_modes import MODES, THREADS
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 aiokafka = pytest.importorskip("aiokafka")
@@ -19,10 +20,9 @@ aiokafka = pytest.importorskip("aiokafka")
 pytestmark = pytest.mark.clients
 SECONDS_MAX = 60.0
 Isolation = Literal["read_uncommitted", "read_committed"]
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=THREADS)
 def kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     mode: Mode = request.param
     with Broker(mode=mode, topics={"orders": 2}) as kafka:
@@ -101,6 +101,7 @@ def test_a_tombstone_vanishes_in_the_cleaning_after_its_horizon(kafka: Cluster) 
     assert asyncio.run(_read(kafka, "stock")) == [(b"milk", b"5"), (b"milk", b"6")]
 
 
+@pytest.mark.parametrize("kafka", MODES, indirect=True)
 def test_a_transaction_times_out_and_its_producer_is_fenced(kafka: Cluster) -> None:
     producer = _producer(kafka, **{"transactional.id": "billing", "transaction.timeout.ms": 60_000})
     producer.init_transactions(SECONDS_MAX)

@@ -17,8 +17,7 @@ from barnabas.client import Consumer, Producer
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout, NotPossible
 from barnabas.testing.backend import Mode
 from barnabas.testing.clients import KitProducer
-
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
+from tests.support.kit_modes import MODES
 
 
 async def _write(bootstrap_servers: str, topic: str, *values: bytes) -> None:

@@ -11,9 +11,9 @@ from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.testing import Broker, Cluster, KitError
 from barnabas.testing.backend import Mode
 from barnabas.testing.history.core.evidence import Anomaly
+from tests.support.kit_modes import MODES
 from tests.support.oracle.wire import Wire
 
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 WAIT_S = 60
 
 

@@ -17,13 +17,13 @@ from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout
 from barnabas.testing.backend import Mode
 from barnabas.testing.world.disks import PartDone
+from tests.support.kit_modes import MODES
 from tests.support.oracle.wire import Wire
 from tests.support.pytest_runs import plugin
 
 pytest_plugins = ("pytester",)
 __all__ = ["plugin"]
 
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 LIMIT_S = 60.0
 SYNCED = {"flush.messages": 1}
 

@@ -15,19 +15,19 @@ from barnabas.testing import Broker, Cluster, KitError, NotPossible
 from barnabas.testing.backend import Mode
 from barnabas.testing.namespace import Namespace
 from tests.support.elsewhere import until_elsewhere, wait_until
+from tests.support.kit_modes import MODES, THREADS
 
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 LIMIT_S = 60
 EARLY_S = 0.005  # uvloop counts whole milliseconds: a timer may fire that much early
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=THREADS)
 def mode(request: pytest.FixtureRequest) -> Mode:
     value: Mode = request.param
     return value
 
 
-@pytest.fixture(params=MODES, scope="module")
+@pytest.fixture(params=THREADS, scope="module")
 def three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(brokers=3, mode=request.param, config={"broker.session.timeout.ms": 3000}) as kafka:
         yield kafka
@@ -204,6 +204,7 @@ def test_a_paused_broker_gets_the_cut_when_it_continues(healed: Cluster) -> None
 # -- clients
 
 
+@pytest.mark.parametrize("mode", MODES, indirect=True)
 def test_a_cut_client_hears_nothing_and_is_served_after_it(mode: Mode) -> None:
     with Broker(mode=mode) as kafka, connect(kafka, 1) as before, connect(kafka, 1) as other:
         before.sendall(api_versions(b"billing-1"))

@@ -9,13 +9,13 @@ import pytest
 
 from barnabas.client import Consumer, GroupProtocol, Producer
 from barnabas.testing import Broker, Cluster, KitError
+from tests.support.kit_modes import MODES, THREADS
 
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 PROTOCOLS: list[GroupProtocol] = ["classic", "consumer"]
 LIMIT_S = 60
 
 
-@pytest.fixture(params=MODES, scope="module")
+@pytest.fixture(params=THREADS, scope="module")
 def three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(brokers=3, mode=request.param) as kafka:
         yield kafka
@@ -49,6 +49,7 @@ async def read(consumer: Consumer, *wanted: bytes) -> set[bytes]:
     return found
 
 
+@pytest.mark.parametrize("three", MODES, indirect=True, scope="module")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_consumer_goes_on_after_its_coordinator_has_moved(three: Cluster, protocol: GroupProtocol) -> None:
     topic = three.create_topic(f"moved-{protocol}", partitions=2)

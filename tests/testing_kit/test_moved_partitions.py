@@ -21,8 +21,8 @@ from barnabas.protocol.messages.groups import (
 from barnabas.protocol.schema import encode_versioned
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout, NotPossible
 from barnabas.testing.backend import Mode
+from tests.support.kit_modes import MODES, THREADS
 
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 Kind = Literal["range", "cooperative-sticky", "consumer"]  # two assignors of the classic protocol, and KIP-848
 KINDS: list[Kind] = ["range", "cooperative-sticky", "consumer"]
 LIMIT_S = 60.0
@@ -31,7 +31,7 @@ HEARTBEATS = {"group.consumer.min.heartbeat.interval.ms": 200, "group.consumer.h
 Event = tuple[str, list[int]]  # "revoked" or "assigned", partitions
 
 
-@pytest.fixture(params=MODES, scope="module")
+@pytest.fixture(params=THREADS, scope="module")
 def kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     mode: Mode = request.param
     with Broker(mode=mode, timeout=LIMIT_S, config=HEARTBEATS) as kafka:
@@ -204,6 +204,7 @@ async def reading(kafka: Cluster, topic: str, group: str, kind: Kind, seen: Seen
             await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.parametrize("kafka", MODES, indirect=True, scope="module")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bundled_consumers_see_the_move(kafka: Cluster, kind: Kind) -> None:
     name = f"bundled-{kind}"

@@ -14,14 +14,14 @@ from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeCon
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout, process_backend
 from barnabas.testing.backend import Mode
+from tests.support.kit_modes import MODES, THREADS
 from tests.support.oracle.wire import Wire
 
-MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 BROKER = 4  # of the types of resources
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=THREADS)
 def mode(request: pytest.FixtureRequest) -> Mode:
     value: Mode = request.param
     return value
@@ -109,6 +109,7 @@ def test_a_cluster_has_the_internal_topics_only_if_they_are_wanted(mode: Mode) -
 # -- starts that nothing waits for
 
 
+@pytest.mark.parametrize("mode", MODES, indirect=True)
 def test_brokers_start_while_the_test_goes_on(mode: Mode) -> None:
     with starting(Cluster(mode=mode)) as kafka:
         assert {each.state for each in kafka.brokers} <= {"starting", "running"}

@@ -26,6 +26,7 @@ import pyarrow.dataset
 
 from barnabas.client import Admin
 from tests.support.pipeline.chaos_topics import PARTITIONS, Feed, Output
+from tests.support.pipeline.spark_cluster import JAVA_OPTIONS
 from tests.support.processes.cluster import Cluster, KafkaNode
 from tests.support.processes.copying import end_offset
 from tests.support.processes.process_tree import alive, descendants, kill
@@ -35,8 +36,8 @@ INPUT = "input"
 RECORDS = 200  # of a batch
 RESULTS = "BARNABAS_CHAOS_RESULTS"  # names a file for the rows of the table, one JSON object a line
 SETTINGS = {
-    # a short life: the first compiler is enough, and small batches show a task in the middle of its rows
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # small batches show a task in the middle of its rows
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
     "spark.sql.shuffle.partitions": "2",
 }

@@ -7,10 +7,12 @@ it, compiled by the Scala compiler inside PySpark. The others that it needs come
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 
 CONNECTOR = "4.2.0"  # runs in Spark 4.2 and 4.3
@@ -61,11 +63,20 @@ def _repository() -> Path:
 
 
 def _stand_in(folder: Path, java: Path | str) -> Path:
-    jar = folder / "token-provider.jar"
-    classes = str(resources.files("pyspark") / "jars" / "*")
-    command = [str(java), "-cp", classes, "scala.tools.nsc.Main", "-usejavacp", "-d", str(jar), str(STAND_IN)]
-    _run(command, "the stand-in for the token provider could not be compiled")
-    return jar
+    """The stand-in, compiled once for each version of PySpark: the compiler takes ten seconds."""
+    digest = hashlib.sha256(STAND_IN.read_bytes() + version("pyspark").encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas-tests"
+    kept = cache / f"token-provider-{digest}.jar"
+    if not kept.exists():
+        jar = folder / "token-provider.jar"
+        classes = str(resources.files("pyspark") / "jars" / "*")
+        command = [str(java), "-cp", classes, "scala.tools.nsc.Main", "-usejavacp", "-d", str(jar), str(STAND_IN)]
+        _run(command, "the stand-in for the token provider could not be compiled")
+        cache.mkdir(parents=True, exist_ok=True)
+        part = cache / f"{kept.name}.{os.getpid()}"
+        shutil.copy(jar, part)
+        part.replace(kept)  # several processes may compile it
+    return kept
 
 
 def _run(command: list[str], failure: str) -> None:

@@ -19,6 +19,8 @@ from barnabas.pipeline.java import java_home
 MASTER_HOST = "127.0.0.1"
 READY_SECONDS_MAX = 120.0  # two JVMs on a busy machine
 CORES = 4  # of a worker
+# Most of what a short session costs is the compiler for long runs.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 FOR_DRIVER = {"spark.driver.host": MASTER_HOST, "spark.driver.bindAddress": MASTER_HOST}  # settings of a session
 
 
@@ -42,6 +44,7 @@ class SparkCluster:
         self._environment = {
             **environment,
             "JAVA_HOME": str(java_home()),
+            "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_NO_DAEMONIZE": "1",
         }

@@ -58,7 +58,7 @@ from barnabas.protocol.wire import (
     tagged,
 )
 from tests.support.construct_view import construct_of, plain
-from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
+from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, messages, versions
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 SHARED_WITH_CLIENTS = [
@@ -70,7 +70,7 @@ SHARED_WITH_CLIENTS = [
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
 ]
-property_test = settings(max_examples=8, suppress_health_check=list(HealthCheck))
+property_test = settings(max_examples=12, suppress_health_check=list(HealthCheck))  # over all versions of a class
 
 
 def assert_all_agree(cls: Any, version: int, msg: Any) -> bytes:
@@ -134,41 +134,46 @@ def assert_kio_agrees(cls: Any, version: int, msg: Any, data: bytes) -> None:
     assert out.getvalue() == data
 
 
-@pytest.mark.parametrize(("cls", "version"), every_version(REQUESTS_AND_RESPONSES))
+@pytest.mark.parametrize("cls", REQUESTS_AND_RESPONSES)
 @property_test
 @given(data=st.data())
-def test_requests_and_responses_agree(cls: Any, version: int, data: st.DataObject) -> None:
+def test_requests_and_responses_agree(cls: Any, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions(cls)))
     msg = data.draw(messages(cls, version))
     assert_kio_agrees(cls, version, msg, assert_all_agree(cls, version, msg))
 
 
-@pytest.mark.parametrize(("cls", "version"), every_version(REQUESTS_AND_RESPONSES))
-def test_a_message_of_defaults_agrees(cls: Any, version: int) -> None:
-    assert_kio_agrees(cls, version, cls(), assert_all_agree(cls, version, cls()))
+@pytest.mark.parametrize("cls", REQUESTS_AND_RESPONSES)
+def test_a_message_of_defaults_agrees(cls: Any) -> None:
+    for version in versions(cls):
+        assert_kio_agrees(cls, version, cls(), assert_all_agree(cls, version, cls()))
 
 
-@pytest.mark.parametrize(("cls", "version"), every_version(HEADERS))
+@pytest.mark.parametrize("cls", HEADERS)
 @property_test
 @given(data=st.data())
-def test_headers_agree(cls: Any, version: int, data: st.DataObject) -> None:
+def test_headers_agree(cls: Any, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions(cls)))
     msg = data.draw(messages(cls, version))
     encoded = assert_all_agree(cls, version, msg)
     if (cls.__name__, version) != ("RequestHeader", 0):  # gone from Kafka with ControlledShutdown 0
         assert_kio_agrees(cls, version, msg, encoded)
 
 
-@pytest.mark.parametrize(("cls", "version"), every_version(SHARED_WITH_CLIENTS))
+@pytest.mark.parametrize("cls", SHARED_WITH_CLIENTS)
 @property_test
 @given(data=st.data())
-def test_data_shared_with_clients_agrees(cls: Any, version: int, data: st.DataObject) -> None:
+def test_data_shared_with_clients_agrees(cls: Any, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions(cls)))
     msg = data.draw(messages(cls, version))
     assert_kio_agrees(cls, version, msg, assert_all_agree(cls, version, msg))
 
 
-@pytest.mark.parametrize(("cls", "version"), every_version(RECORDS))
+@pytest.mark.parametrize("cls", RECORDS)
 @property_test
 @given(data=st.data())
-def test_records_of_internal_topics_agree(cls: Any, version: int, data: st.DataObject) -> None:
+def test_records_of_internal_topics_agree(cls: Any, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions(cls)))
     msg = data.draw(messages(cls, version))
     body = assert_all_agree(cls, version, msg)
     prefixed = encode_versioned(msg, version)
@@ -177,15 +182,16 @@ def test_records_of_internal_topics_agree(cls: Any, version: int, data: st.DataO
     assert decode_versioned(cls, prefixed) == msg
 
 
-@pytest.mark.parametrize(("cls", "version"), every_version(REQUESTS_AND_RESPONSES))
-def test_a_codec_appends_and_finds_its_end(cls: Any, version: int) -> None:
-    both = codec(cls, version)
-    out = bytearray(b"before")
-    both.encode_into(out, cls())
-    size = len(out)
-    out += b"after"
-    assert both.encode(cls()) == out[6:size]
-    assert both.decode(out, 6) == (cls(), size)
+@pytest.mark.parametrize("cls", REQUESTS_AND_RESPONSES)
+def test_a_codec_appends_and_finds_its_end(cls: Any) -> None:
+    for version in versions(cls):
+        both = codec(cls, version)
+        out = bytearray(b"before")
+        both.encode_into(out, cls())
+        size = len(out)
+        out += b"after"
+        assert both.encode(cls()) == out[6:size]
+        assert both.decode(out, 6) == (cls(), size)
 
 
 KAFKA_TYPES = {
@@ -243,15 +249,17 @@ def assert_declared_alike(cls: Any, foreign: Any, version: int) -> None:
             ), where
 
 
-@pytest.mark.parametrize(("cls", "version"), every_version([*REQUESTS_AND_RESPONSES, *SHARED_WITH_CLIENTS]))
-def test_declarations_are_kafka_s(cls: Any, version: int) -> None:
-    assert_declared_alike(cls, kio_class(cls, version), version)
+@pytest.mark.parametrize("cls", [*REQUESTS_AND_RESPONSES, *SHARED_WITH_CLIENTS])
+def test_declarations_are_kafka_s(cls: Any) -> None:
+    for version in versions(cls):
+        assert_declared_alike(cls, kio_class(cls, version), version)
 
 
-@pytest.mark.parametrize(("cls", "version"), every_version([api.request for api in API.values()]))
+@pytest.mark.parametrize("cls", [api.request for api in API.values()])
 @property_test
 @given(data=st.data())
-def test_the_beginning_of_a_request_has_its_first_elements(cls: Any, version: int, data: st.DataObject) -> None:
+def test_the_beginning_of_a_request_has_its_first_elements(cls: Any, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions(cls)))
     msg = data.draw(messages(cls, version))
     whole = encode(msg, version)
     found = decode_beginning(cls, whole[: data.draw(st.integers(0, len(whole)))], version, 0)
