@@ -27,7 +27,7 @@ HOME_OF_INTERNAL_TOPICS = Path("protocol/internal_topics.py")
 ANY_IN_BROKER_MAX = 48  # uses of the type Any in barnabas/broker; lower it when you remove some
 
 # Physical lines of code, and words of hand-written documents: they fall, and only a new feature raises them by what it needs.
-LINES_MAX = {"barnabas": 113_960, "tests": 117_490}
+LINES_MAX = {"barnabas": 112_920, "tests": 119_150}
 WORDS_MAX = 45_000
 DRAWN = ("configuration.md", "coverage.md", "metrics.md")  # tables
 
