@@ -110,10 +110,10 @@ class SchemaRegistry:
         if not schema:
             schema = self.spark_schema(subject)
         kind = T._parse_datatype_string(schema) if isinstance(schema, str) else schema
-        settings = self._settings
+        settings, arrow_kind = self._settings, to_arrow_type(kind, timezone="UTC")
 
         def decode(data: pa.Array) -> pa.Array:
-            return _decode(data, settings, to_arrow_type(kind, timezone="UTC"), message_type)
+            return _decode(data, settings, arrow_kind, message_type)
 
         result = T.StructType([T.StructField("value", kind), T.StructField("error", T.StringType())])
         return _udf(decode, result)(column)

@@ -102,7 +102,7 @@ class Struct(metaclass=_Declared):
     def __init__(self, **values: Any) -> None:
         # The first construction of a class generates its real __init__, which replaces this one.
         cls = type(self)
-        cls.__init__ = make_init(cls)  # type: ignore[method-assign]  # that is the point
+        cls.__init__ = make_init(cls)  # type: ignore[method-assign]  # made on first use
         cls.__init__(self, **values)
 
     def __eq__(self, other: object) -> bool:

@@ -653,7 +653,7 @@ class Segment:
         return None
 
     def _first_in(self, batch: StoredBatch, timestamp: int | None, start_offset: int) -> Steps[tuple[int, int] | None]:
-        """As `first_in_batch`, in the worker thread for a long batch; None if the segment was truncated meanwhile."""
+        """Returns what `first_in_batch` returns. A long batch is searched in the worker thread; None if a truncation removed it."""
         if batch.size <= READ_BYTES_MAX:
             data = self.file.pread(batch.size, batch.position)
             found = yield from first_in_batch(data, timestamp, start_offset)

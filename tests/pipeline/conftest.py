@@ -1,8 +1,8 @@
 """One Spark session for the tests of this folder, and brokers for them to read and write.
 
-A session costs 10 to 25 seconds, so tests share `spark`, one in each of the two processes of `make test-pipeline`; whoever needs a
-driver to kill starts a process of its own. Without the extra `pipeline` they are skipped, and those of Spark's own connector
-(`kafka_connector`) where Maven does not give it.
+A session costs 10 to 25 seconds, so the tests share `spark`. `make test-pipeline` has two processes, each with a session. A test that
+kills a driver starts a process for it. The tests are skipped without the extra `pipeline`, and those of Spark's own connector
+(`kafka_connector`) where Maven does not bring it.
 """
 
 from __future__ import annotations

@@ -80,10 +80,8 @@ class Registry:
         return schema_registry._encode(pa.array(rows, kind), self.settings, subject, message)
 
     def decode(self, values: list[bytes | None], kind: pa.DataType, message: Any = None) -> list[Any]:
-        found: list[Any] = schema_registry._decode(
-            pa.array(values, pa.binary()), self.settings, kind, message
-        ).to_pylist()
-        return found
+        decoded = schema_registry._decode(pa.array(values, pa.binary()), self.settings, kind, message)
+        return list(decoded.to_pylist())
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Delta Lake and Iceberg tables as participants: rows appear with one commit, once, whoever repeats it and whoever else commits."""
+"""Delta Lake and Iceberg tables as participants: one commit adds a batch's rows once, also if it is repeated or others commit."""
 
 from __future__ import annotations
 

@@ -29,11 +29,6 @@ def kafka() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-async def topic(kafka: Cluster) -> str:
-    return await new_topic(kafka)
-
-
 async def new_topic(kafka: Cluster, **config: str) -> str:
     """Configuration with underscores for dots."""
     name = f"t-{uuid.uuid4().hex[:8]}"
@@ -50,8 +45,7 @@ async def written(kafka: Cluster, rows: TopicRows, batch: pa.RecordBatch, **sett
 
 
 async def read(kafka: Cluster, topic: str, count: int) -> list[Any]:
-    consumer = Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest")
-    async with consumer:
+    async with Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         return [await consumer.getone() for _ in range(count)]
 
 
@@ -60,7 +54,8 @@ def batch_of(values: list[bytes], **columns: pa.Array) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("with_headers", [False, True])
-async def test_many_rows_fit_a_small_max_request_size(kafka: Cluster, topic: str, with_headers: bool) -> None:
+async def test_many_rows_fit_a_small_max_request_size(kafka: Cluster, with_headers: bool) -> None:
+    topic = await new_topic(kafka)
     values = [b"%06d" % number * 20 for number in range(1_000)]
     headers = pa.array([[{"key": "h", "value": b"v" * 30}]] * len(values), ARROW_TYPES["headers"])
     rows = TopicRows(topic, SystemClock(), request_bytes_max=REQUEST_BYTES)
@@ -103,7 +98,8 @@ async def test_rows_that_do_not_fit_a_request_become_dead_letters(kafka: Cluster
         assert found["error"] == b"the record does not fit kafka.max.request.size = 20000"
 
 
-async def test_without_a_dead_letter_topic_a_large_row_is_an_error_that_names_it(kafka: Cluster, topic: str) -> None:
+async def test_without_a_dead_letter_topic_a_large_row_is_an_error_that_names_it(kafka: Cluster) -> None:
+    topic = await new_topic(kafka)
     rows = TopicRows(topic, SystemClock(), request_bytes_max=REQUEST_BYTES)
     with pytest.raises(PipelineError, match=r"or set dead\.letter\.topic"):
         await written(kafka, rows, batch_of([b"x" * REQUEST_BYTES]), max_request_size=REQUEST_BYTES)

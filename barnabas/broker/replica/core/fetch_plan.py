@@ -324,7 +324,13 @@ class FetchPlan:
             if len(records) > RESERVED_BYTES_MIN:
                 self._count(replica, records, now_ms)
                 append = follower_log.on_fetched_long(
-                    replica, one.epoch, one.offset, records, data.high_watermark, data.log_start_offset
+                    replica,
+                    one.epoch,
+                    one.offset,
+                    records,
+                    data.high_watermark,
+                    data.log_start_offset,
+                    SEGMENTS_AT_ONCE,
                 )
                 self._wait_for(key, one, append)
                 return False

@@ -67,15 +67,13 @@ def on_fetched_long(
     records: Buffer,
     high_watermark: int,
     log_start_offset: int,
+    segments_max: int,
 ) -> Steps[bool]:
-    """As `on_fetched`, for so many bytes that the append must be prepared."""
+    """Appends an answer as `on_fetched` does, after it has reserved space for its records."""
     first = stored_batch(records, 0, 0)
-    try:
-        if first is not None:
-            yield from replica.log.reserve(len(records), first.max_timestamp, replica.clock.now_ms())
-    except OSError:
-        pass  # the append reports the error if it meets it, too
-    return on_fetched(replica, leader_epoch, offset, records, high_watermark, log_start_offset)
+    if first is not None and _follows(replica, leader_epoch) and offset == replica.log.log_end_offset:
+        yield from replica.reserve(len(records), first.max_timestamp)
+    return on_fetched(replica, leader_epoch, offset, records, high_watermark, log_start_offset, segments_max)
 
 
 def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int) -> Steps[bool]:

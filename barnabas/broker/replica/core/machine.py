@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from barnabas.broker.api.call import Done
@@ -230,12 +231,14 @@ class Replica:
         """Inspects a batch before its append, in a thread, and reserves space for a large one."""
         yield inspection.run
         if inspection.error is None:
-            size = len(inspection.packed or inspection.batch)
-            try:
+            with suppress(BrokerError):  # the append reports it
                 self.check_leads()
-                yield from self.log.reserve(size, inspection.max_timestamp, self.clock.now_ms())
-            except (BrokerError, OSError):
-                pass  # the append does not need the space; it reports the error if it meets it, too
+                yield from self.reserve(len(inspection.packed or inspection.batch), inspection.max_timestamp)
+
+    def reserve(self, size_bytes: int, max_timestamp: int) -> Steps[None]:
+        """Prepares a large append, as `PartitionLog.reserve`. The append works without it, and reports errors of the disk."""
+        with suppress(OSError):
+            yield from self.log.reserve(size_bytes, max_timestamp, self.clock.now_ms())
 
     def append(
         self,

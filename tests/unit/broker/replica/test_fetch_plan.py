@@ -276,6 +276,21 @@ def test_a_long_append_takes_many_turns() -> None:
     assert named(bench.ask()) == {0: (1, 1)}
 
 
+def test_a_long_append_begins_a_few_segments() -> None:
+    bench = PlanBench(1)
+    (replica,) = bench.replicas
+    replica.log.reconfigure(replace(replica.log.config, segment_bytes=600_000))
+    record = NewRecord(None, bytes(500_000), WALL_MS)
+    bench.ask()
+    records = b"".join(build_batch([record], base_offset=number, leader_epoch=1) for number in range(20))
+    bench.answer(data(0, records, high_watermark=1))
+    [(_, work)] = bench.plan.pending_work()
+    assert finished(work)
+    assert len(replica.log.segments) == 1 + SEGMENTS_AT_ONCE
+    bench.plan.on_work_done(replica, None, 0)
+    assert named(bench.ask()) == {0: (1, replica.log.log_end_offset)}, "the rest is fetched"
+
+
 @pytest.mark.parametrize("leads", [False, True])
 def test_a_long_append_of_an_old_leader_epoch_has_no_effect(leads: bool) -> None:
     bench = PlanBench(1)
