@@ -65,10 +65,18 @@ class SchemaRegistry:
         url: of the registry.
         settings: more of confluent_kafka's SchemaRegistryClient, with underscores for dots: `basic_auth_user_info`,
             `ssl_ca_location`, …
+
+    Raises:
+        PipelineError: the client refuses a setting.
     """
 
     def __init__(self, url: str, **settings: Any) -> None:
         self._settings = (("url", url), *((name.replace("_", "."), value) for name, value in settings.items()))
+        try:
+            _client(self._settings)
+        except (ValueError, TypeError, AttributeError) as error:
+            remedy = "see the settings of confluent_kafka's SchemaRegistryClient"
+            raise PipelineError("SchemaRegistry", url, remedy, f"cannot be used ({error})") from error
 
     def spark_schema(self, subject: str) -> T.StructType:
         """The Spark type of the latest version of a subject in Avro.

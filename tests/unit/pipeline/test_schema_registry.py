@@ -177,3 +177,12 @@ def test_a_registry_that_does_not_answer_is_named() -> None:
         SchemaRegistry("http://127.0.0.1:1").spark_schema("s")
     with pytest.raises(Exception, match="onnection"):
         schema_registry._decode(pa.array([b"\0\0\0\0\1x"]), (("url", "http://127.0.0.1:1"),), PERSON_TYPE, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "said"),
+    [("http://127.0.0.1:1", {"colour": 1}, "Unrecognized properties: colour"), ("x:1", {}, "Invalid url x:1")],
+)
+def test_a_setting_that_the_client_refuses_is_named(url: str, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(PipelineError, match=said):
+        SchemaRegistry(url, **settings)
