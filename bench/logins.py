@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from barnabas.client import Admin  # noqa: E402  # after the path
-from barnabas.client.admin.scram_users import ScramMechanism  # noqa: E402  # as above
+from barnabas.client.admin.types import ScramMechanism  # noqa: E402  # as above
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest  # noqa: E402  # as above
 from barnabas.protocol.messages.metadata import ApiVersionsRequest  # noqa: E402  # as above
 from tests.support.oracle.sasl_script import Scram, plain  # noqa: E402  # as above

@@ -20,7 +20,7 @@ from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.cli.streams import printable
 from barnabas.client.admin import CONFIG_SOURCES, Admin, ConfigEntry, ConfigResource
-from barnabas.client.admin.configs import ResourceType
+from barnabas.client.admin.types import ResourceType
 from barnabas.client.errors import IllegalState, UnsupportedByBroker
 
 DEFAULT_BROKER: Final = "default"  # the name that stands for the dynamic defaults of all brokers

@@ -16,7 +16,7 @@ from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, client_command
 from barnabas.client.admin import ClientQuotas
-from barnabas.client.admin.quotas import QuotaEntityType
+from barnabas.client.admin.types import QuotaEntityType
 from barnabas.client.errors import IllegalState
 
 BYTE_RATES: Final = frozenset({"producer_byte_rate", "consumer_byte_rate"})

@@ -21,4 +21,4 @@ class OwnAdmin(Admin):
         leave = ConsumerGroupHeartbeatRequest(
             group_id=group_id, member_id=member_id, member_epoch=LEAVE_EPOCH, instance_id=instance_id
         )
-        await self._coordinated("group", group_id, leave)
+        await self._ask(leave, coordinator=("group", group_id))

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from barnabas.client.admin import AclBinding, AclBindingFilter, AclOperation, AclResourceType, ClientQuotas
-from barnabas.client.admin.scram_users import ScramMechanism
+from barnabas.client.admin.types import ScramMechanism
 from barnabas.client.errors import IllegalState, RequestTimedOut
 from barnabas.errors import ErrorCode
 from tests.support.clients.bundled import known_topic, make_topic, poll_until

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
-from barnabas.client.admin.scram_users import ScramMechanism
+from barnabas.client.admin.types import ScramMechanism
 from tests.support.oracle.sasl_script import SCRAM_USERS, sasl_settings
 from tests.support.security.sasl_node import add_scram_user, address_of, sasl_node
 

@@ -25,7 +25,7 @@ from kafka import TopicPartition as KafkaPartition
 from kafka.structs import OffsetAndMetadata
 
 from barnabas.client import Admin, NewTopic
-from barnabas.client.admin.scram_users import ScramMechanism
+from barnabas.client.admin.types import ScramMechanism
 from tests.support.clients.librdkafka import value_of
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.secured_world import (  # not the kit: a listener for each protocol

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.client.admin.scram_users import ScramMechanism
+from barnabas.client.admin.types import ScramMechanism
 from tests.support.oracle.real_kafka import running_kafka
 from tests.support.oracle.sasl_script import SCRAM_USERS, held, sasl_settings
 from tests.support.oracle.sasl_timing import goes_as, held_as

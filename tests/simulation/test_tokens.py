@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import Admin, KafkaError, Producer
-from barnabas.client.admin.delegation_tokens import DelegationToken
+from barnabas.client.admin.types import DelegationToken
 from barnabas.errors import ErrorCode
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.cluster import bootstrap

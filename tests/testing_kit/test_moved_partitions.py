@@ -264,7 +264,7 @@ async def joined(kafka: Cluster, group: str, protocol_type: str, topic: str, dat
     async with Admin(bootstrap_servers=kafka.bootstrap_servers, client_id="foreign") as admin:
 
         async def answer(request: Any) -> Any:
-            return await admin._coordinated("group", group, request)
+            return await admin._ask(request, coordinator=("group", group))
 
         join = JoinGroupRequest(
             group_id=group,

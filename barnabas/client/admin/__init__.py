@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from barnabas.client.admin.acls import AclBinding, AclBindingFilter
 from barnabas.client.admin.admin import Admin
-from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.types import (
     CONFIG_SOURCES,
+    AclBinding,
+    AclBindingFilter,
     BrokerDescription,
     ClientQuotas,
     ClusterDescription,
     ConfigEntry,
+    ConfigResource,
     ConfigSynonym,
     FeatureDescription,
     GroupDescription,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from barnabas.client.net.core.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
+from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 
 _NO_TIMEOUT_MS = 2**31 - 1
 
@@ -214,3 +216,66 @@ class TransactionDescription(NamedTuple):
     def is_two_phase(self) -> bool:
         """Whether it has no timeout: another system decides its outcome (KIP-939)."""
         return self.timeout_ms == _NO_TIMEOUT_MS
+
+
+ResourceType = Literal["topic", "broker", "broker-logger", "client-metrics", "group"]
+
+
+class ConfigResource(NamedTuple):
+    """A configurable resource. `name` of a broker is its node id, "" for the default of all brokers."""
+
+    type: ResourceType
+    name: str
+
+
+QuotaEntityType: TypeAlias = Literal["user", "client-id", "ip"]
+
+
+@dataclass(frozen=True, slots=True)
+class AclBinding:
+    """One ACL: a principal ("User:alice", "User:*") and host ("*": any), an operation, and resources of a pattern."""
+
+    resource_type: AclResourceType
+    resource_name: str  # "*" with a literal pattern: all resources; "kafka-cluster" of the type CLUSTER
+    principal: str
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    pattern_type: PatternType = PatternType.LITERAL
+    host: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class AclBindingFilter:
+    """A filter of ACLs; None and ANY match everything. MATCH finds all patterns that match the name of a resource."""
+
+    resource_type: AclResourceType = AclResourceType.ANY
+    resource_name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+    pattern_type: PatternType = PatternType.ANY
+    host: str | None = None
+
+
+ScramMechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A delegation token. Its representation hides the HMAC, which is its password.
+
+    Attributes:
+        token_id: the user name of a SCRAM login with the extension tokenauth=true.
+        hmac: in base64 it is the password of that login.
+        owner, requester, renewers: names of users.
+        issued_ms, expiry_ms, max_ms: in ms since 1970.
+    """
+
+    token_id: str
+    hmac: bytes = field(repr=False)
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expiry_ms: int
+    max_ms: int

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, code_of, error_for
-from barnabas.client.net.cluster import NetworkClient, Purpose
-from barnabas.client.net.deadline import Deadline
+from barnabas.client.errors import KafkaError, error_for
+from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.net.deadline import ask
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -38,37 +36,33 @@ async def committed_offsets(
     Waits while an open transaction may commit one of the offsets (KIP-447). `as_member` sends member id and epoch: the
     coordinator rejects a stale epoch (KIP-848). Raises KafkaError.
     """
-    deadline = Deadline(cluster, timeout_ms)
     wanted = None if partitions is None else list(partitions)
-    while True:
-        try:
-            response: OffsetFetchResponse = await _ask_coordinator(
-                cluster, group.group_id, _fetch_request(group, wanted, as_member), deadline.left_ms
-            )
-        except KafkaError as error:
-            cluster.forget_coordinator("group", group.group_id)
-            await deadline.pause(error)
-            continue
-        answer: Any = response.groups[0] if response.groups else response
-        problem: KafkaError | None = None
-        code = code_of(answer.error_code)
-        if code is not ErrorCode.NONE:
-            problem = error_for(code, f"offsets of group {group.group_id!r} cannot be read")
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
-        for topic in answer.topics:
-            for p in topic.partitions:
-                code = code_of(p.error_code)
-                if code is not ErrorCode.NONE:
-                    problem = error_for(code, topic=topic.name, partition=p.partition_index)
-                elif p.committed_offset >= 0:
-                    found[TopicPartition(topic.name, p.partition_index)] = OffsetAndMetadata(
-                        p.committed_offset, p.metadata or "", p.committed_leader_epoch
-                    )
-        if problem is None:
-            return found
-        if problem.code in COORDINATOR_MOVED:
-            cluster.forget_coordinator("group", group.group_id)
-        await deadline.pause(problem)
+
+    def group_of(response: OffsetFetchResponse) -> Any:
+        return response.groups[0] if response.groups else response
+
+    def failure_of(response: OffsetFetchResponse) -> KafkaError | None:
+        answer = group_of(response)
+        if answer.error_code:
+            return error_for(answer.error_code, f"offsets of group {group.group_id!r} cannot be read")
+        return _first_failure(answer.topics)
+
+    response = await ask(
+        cluster,
+        _fetch_request(group, wanted, as_member),
+        failure_of,
+        coordinator=("group", group.group_id),
+        timeout_ms=timeout_ms,
+        version_max=_VERSION_MAX,
+    )
+    return {
+        TopicPartition(topic.name, p.partition_index): OffsetAndMetadata(
+            p.committed_offset, p.metadata or "", p.committed_leader_epoch
+        )
+        for topic in group_of(response).topics
+        for p in topic.partitions
+        if p.committed_offset >= 0
+    }
 
 
 async def commit_offsets(
@@ -86,39 +80,25 @@ async def commit_offsets(
     """
     if not offsets:
         return
-    deadline = Deadline(cluster, timeout_ms)
-    while True:
-        try:
-            response: OffsetCommitResponse = await _ask_coordinator(
-                cluster, group.group_id, _commit_request(group, offsets), deadline.left_ms
-            )
-        except KafkaError as error:
-            cluster.forget_coordinator("group", group.group_id)
-            await deadline.pause(error)
-            continue
-        problem: KafkaError | None = None
-        for topic in response.topics:
-            for p in topic.partitions:
-                code = code_of(p.error_code)
-                if code is not ErrorCode.NONE:
-                    problem = error_for(
-                        code, f"offsets of group {group.group_id!r}", topic=topic.name, partition=p.partition_index
-                    )
-        if problem is None:
-            return
-        if problem.code in COORDINATOR_MOVED:
-            cluster.forget_coordinator("group", group.group_id)
-        await deadline.pause(problem)
-
-
-async def _ask_coordinator(cluster: NetworkClient, group_id: str, request: Any, timeout_ms: int) -> Any:
-    node_id = await cluster.find_coordinator("group", group_id, timeout_ms=timeout_ms)
-    return await cluster.request(
-        request,
-        node_id=node_id,
-        purpose=Purpose.COORDINATOR,
+    await ask(
+        cluster,
+        _commit_request(group, offsets),
+        lambda response: _first_failure(response.topics, f"offsets of group {group.group_id!r}"),
+        coordinator=("group", group.group_id),
         timeout_ms=timeout_ms,
         version_max=_VERSION_MAX,
+    )
+
+
+def _first_failure(topics: Iterable[Any], text: str | None = None) -> KafkaError | None:
+    return next(
+        (
+            error_for(p.error_code, text, topic=topic.name, partition=p.partition_index)
+            for topic in topics
+            for p in topic.partitions
+            if p.error_code
+        ),
+        None,
     )
 
 

@@ -83,9 +83,12 @@ class LogReader(Admin):
             session_epoch=-1,
             topics=[FetchTopic(topic=tp.topic, topic_id=topic_id, partitions=[wanted])],
         )
-        return await self._of_leader(
-            tp, request, lambda answer: answer if answer.error_code else answer.responses[0].partitions[0]
+        answer = await self._ask(
+            request,
+            lambda answer: answer if answer.error_code else answer.responses[0].partitions[0],
+            leader=tp,
         )
+        return answer.responses[0].partitions[0]
 
     async def bounds(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
         """The first offset, and the one after the last, of each partition of the topics."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import Admin, AuthenticationFailed
-from barnabas.client.admin.configs import ConfigResource
+from barnabas.client.admin.types import ConfigResource
 from barnabas.client.errors import ResponseError
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.sasl_node import address_of, sasl_node

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from barnabas.client import Admin
-from barnabas.client.admin.scram_users import ScramMechanism
+from barnabas.client.admin.types import ScramMechanism
 from tests.support.oracle.sasl_script import SaslWire, Scram
 from tests.support.processes.attempts import attempts
 

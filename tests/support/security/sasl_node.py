@@ -9,7 +9,7 @@ from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.node.node import Node
 from barnabas.broker.scheduling.slices import Offload, in_place
 from barnabas.client import Admin
-from barnabas.client.admin.scram_users import ScramMechanism
+from barnabas.client.admin.types import ScramMechanism
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from barnabas.broker.config.table import AUTHORIZER_CLASS
 from barnabas.client import Admin, KafkaError, NewTopic, Producer
-from barnabas.client.admin.acls import AclBinding
+from barnabas.client.admin.types import AclBinding
 from barnabas.protocol.acls import AclOperation, AclResourceType, PatternType
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.cluster import ClusterBroker, bootstrap, names
