@@ -1,7 +1,7 @@
 """Asyncio client: Producer, Consumer, Admin, without threads, with I/O only through ports.
 
 All public names are here; large parts are imported when first used. Layers, from high to low: `exactly_once`; `admin`,
-`producer` and `consumer`, which do not import each other; `group`; `net`; `committable` and `arguments`;
+`producer` and `consumer`, which do not import each other; `group`; `net`; `committable`;
 `loop_affinity`; `errors`; `types`.
 """
 

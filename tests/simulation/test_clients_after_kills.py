@@ -10,7 +10,6 @@ import pytest
 
 from barnabas.broker.handlers.failover_purgatory import HELD_MS_MAX
 from barnabas.client import Consumer, Producer
-from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.errors import ErrorCode
@@ -34,7 +33,7 @@ async def with_client(trio: Trio, node_id: int, program: Callable[[NetworkClient
 
     async def run(ports: Ports) -> None:
         client = NetworkClient(
-            ConnectionConfig(bootstrap_servers=f"n{node_id}:9092"), ClientPorts(ports.clock, ports.rng, ports.network)
+            ConnectionConfig(bootstrap_servers=f"n{node_id}:9092"), ports.clock, ports.rng, ports.network
         )
         await client.start()
         await client.ready_connection(node_id)

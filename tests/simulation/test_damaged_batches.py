@@ -11,7 +11,6 @@ import pytest
 from barnabas.client import Producer, TopicPartition
 from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords, KafkaError
-from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.client.net.offsets import list_offsets
@@ -82,7 +81,7 @@ def after_damage(
 
         async def read(ports: Ports) -> Any:
             cluster = NetworkClient(
-                ConnectionConfig(bootstrap_servers=BOOTSTRAP), ClientPorts(ports.clock, ports.rng, ports.network)
+                ConnectionConfig(bootstrap_servers=BOOTSTRAP), ports.clock, ports.rng, ports.network
             )
             await cluster.start()
             try:

@@ -10,7 +10,6 @@ import pytest
 
 from barnabas.client import Producer, TopicPartition
 from barnabas.client.consumer.ranges import Chunk, RangeReader, fetch_together
-from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.testing.simulation.world import Ports, World
@@ -46,9 +45,7 @@ async def write_and_read(ports: Ports, pause: int) -> list[int]:
     ) as producer:
         for number in range(RECORDS):
             await producer.send_and_wait("t", b"%d" % number, partition=0)
-    cluster = NetworkClient(
-        ConnectionConfig(bootstrap_servers=BOOTSTRAP), ClientPorts(ports.clock, ports.rng, ports.network)
-    )
+    cluster = NetworkClient(ConnectionConfig(bootstrap_servers=BOOTSTRAP), ports.clock, ports.rng, ports.network)
     await cluster.start()
     reader = RangeReader(cluster, TopicPartition("t", 0), 0, RECORDS, fetch_bytes=FETCH_BYTES)
     found: list[int] = []
@@ -84,7 +81,9 @@ async def read_together(ports: Ports, fetch_bytes: int) -> list[list[int]]:
             await producer.send_and_wait("t", bytes(200 * (number % 2)), partition=number % 2)
     cluster = NetworkClient(
         ConnectionConfig(bootstrap_servers=BOOTSTRAP, retry_backoff_ms=5_000),
-        ClientPorts(ports.clock, ports.rng, ports.network),
+        ports.clock,
+        ports.rng,
+        ports.network,
     )
     cluster.add_topics(["t"])
     await cluster.start()

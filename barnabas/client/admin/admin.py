@@ -40,7 +40,6 @@ from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, code_
 from barnabas.client.group.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.group.core.classic_member import assigned_partitions
 from barnabas.client.loop_affinity import LoopBound, bound_to_loop
-from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.client.net.core.metadata import BrokerEndpoint, TopicInfo
@@ -227,7 +226,7 @@ class Admin(LoopBound):
         **security: Unpack[SecurityArguments],
     ) -> None:
         config = ConnectionConfig.from_arguments(locals())
-        self._cluster = NetworkClient(config, ClientPorts(clock, rng, network))
+        self._cluster = NetworkClient(config, clock, rng, network)
         self._home = self._cluster.home
         self._started = False
 

@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Self, Unpack
 
-from barnabas.client.consumer.assembly import assemble_consumer
+from barnabas.client.committable import checked_partition, committable, searchable
+from barnabas.client.consumer.commits import Commits
 from barnabas.client.consumer.core.config import ConsumerConfig
 from barnabas.client.consumer.core.fetch_state import PartitionState, Reset
-from barnabas.client.errors import ClientClosed, IllegalState
+from barnabas.client.consumer.core.fetching import Fetcher
+from barnabas.client.consumer.reader import Reader
+from barnabas.client.consumer.subscription import Subscription
+from barnabas.client.errors import ClientClosed, IllegalState, RequestTimedOut
+from barnabas.client.group.choice import GroupChoice
+from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.committed_offsets import committed_offsets
-from barnabas.client.group.group import RebalanceListener
+from barnabas.client.group.consumer_group import ConsumerGroup
+from barnabas.client.group.core.classic_member import ClassicMember
+from barnabas.client.group.group import GroupHooks, RebalanceListener
 from barnabas.client.loop_affinity import LoopBound, bound_to_loop
-from barnabas.client.net.client_ports import ClientPorts
+from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.net.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.types import (
     AssignorName,
@@ -119,31 +129,41 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         **security: Unpack[SecurityArguments],
     ) -> None:
         # The settings among the arguments have the names of the fields of ConsumerConfig (tested).
-        self._assemble(ConsumerConfig.from_arguments(locals()), listener, ClientPorts(clock, rng, network))
-        if topics:
-            self._subscription.subscribe(topics, None, None)
-
-    def _assemble(self, config: ConsumerConfig, listener: RebalanceListener | None, ports: ClientPorts) -> None:
+        config = ConsumerConfig.from_arguments(locals())
         self.group_id = config.group_id
         self.enable_auto_commit = config.commits_automatically
         self.isolation_level = config.isolation_level
         self._max_poll_records = config.max_poll_records
         self._max_poll_interval_ms = config.max_poll_interval_ms
-        parts = assemble_consumer(config, self._apply_assignment, ports)
-        self._cluster = parts.cluster
-        self._home = parts.cluster.home
-        self._clock = parts.cluster.clock
-        self._fetcher = parts.fetcher
-        self._reader = parts.reader
-        self._positions = parts.positions
-        self._subscription = parts.subscription
-        self._commits = parts.commits
-        self._group = parts.subscription.group
-        parts.subscription.listen(listener)
+        cluster = self._cluster = NetworkClient(config, clock, rng, network)
+        self._home = cluster.home
+        self._clock = cluster.clock
+        self._fetcher = Fetcher(config, cluster.metadata, cluster.rng)
+        self._subscription = Subscription(cluster, self._fetcher, config.group_id)
+        self._reader = Reader(cluster, self._fetcher, self._subscription.reading_member)
+        self._commits = Commits(
+            cluster,
+            self._fetcher,
+            group=lambda: self._subscription.member,
+            who=self._subscription.group_metadata,
+            interval_ms=config.auto_commit_interval_ms if config.commits_automatically else None,
+        )
+        if config.group_id is not None:
+            hooks = GroupHooks(self._apply_assignment, self._commits.before_revoke, self._reader.notify)
+            classic = partial(_classic_group, config, config.group_id, cluster, hooks)
+            modern = partial(_consumer_group, config, config.group_id, cluster, hooks)
+            if config.group_protocol == "auto":
+                self._subscription.choice = GroupChoice(cluster, classic, modern)
+            else:
+                self._subscription.group = modern() if config.group_protocol == "consumer" else classic()
+        self._group = self._subscription.group
+        self._subscription.listen(listener)
         self._cluster.listeners.append(self._on_cluster_change)
         self._returned: list[PartitionState] = []  # partitions whose records the last poll returned
         self._polling_task: asyncio.Task[Any] | None = None  # the task of the last poll
         self._current: PartitionState | None = None  # the partition whose batch `async for` is returning
+        if topics:
+            self._subscription.subscribe(topics, None, None)
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -331,19 +351,22 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         A leader epoch in `offset` is that of the record before it, which the leader must have: otherwise the log was
         truncated (KIP-320).
         """
-        self._positions.seek(partition, offset)
+        self._state(partition)
+        for tp, at in committable({partition: offset}).items():
+            self._fetcher.seek(tp, at.offset, epoch=at.leader_epoch)
+        self._reader.wake()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Moves to the first offset of the log; by default in all assigned partitions."""
-        self._positions.seek_by(Reset.EARLIEST, partitions)
+        self._seek_by(Reset.EARLIEST, partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Moves to the end of the log (with read_committed: to the last stable offset); by default in all partitions."""
-        self._positions.seek_by(Reset.LATEST, partitions)
+        self._seek_by(Reset.LATEST, partitions)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> None:
         """Moves to the group's committed offsets; by default in all assigned partitions."""
-        self._positions.seek_by(Reset.COMMITTED, partitions)
+        self._seek_by(Reset.COMMITTED, partitions)
 
     async def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
         """Moves to the first record at or after a time (ms since the Unix epoch), or to the end without one.
@@ -351,48 +374,71 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         By default in all assigned partitions. A partition that is revoked during the call is not moved. If the look-up
         fails with a KafkaError, no position has changed.
         """
-        await self._positions.seek_to_time(timestamp_ms, partitions)
+        wanted = {TopicPartition(*tp): self._state(tp) for tp in partitions or tuple(self._fetcher.partitions)}
+        found = await self.offsets_for_times(dict.fromkeys(wanted, timestamp_ms))
+        for tp, state in wanted.items():
+            if self._fetcher.partitions.get(tp) is state:
+                at = found[tp]
+                self._fetcher.seek(tp, *((None, Reset.LATEST) if at is None else (at.offset, None)))
+        self._reader.wake()
 
     async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
         """The offset of the next record of a partition; waits until it is known.
 
         Raises NoOffsetForPartition, or RequestTimedOut after `timeout_ms` (default `request_timeout_ms`).
         """
-        return await self._positions.position(partition, timeout_ms)
+        deadline = self._clock.monotonic_ms() + (self._cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
+        while True:
+            state = self._state(partition)
+            if state.position is not None:
+                return state.position
+            if self._fetcher.errors:
+                raise self._fetcher.errors.pop(0)
+            self._reader.wake()
+            if not await self._reader.changed(deadline):
+                raise RequestTimedOut("no position in time", topic=state.tp.topic, partition=state.tp.partition)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Polls return no records of these partitions until `resume`; positions and the assignment stay."""
-        self._positions.pause(partitions)
+        for tp in partitions:
+            self._state(tp).paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Ends a pause."""
-        self._positions.resume(partitions)
+        for tp in partitions:
+            state = self._state(tp)
+            state.paused = False
+            state.urgent = True
+        self._reader.wake()
 
     def paused(self) -> set[TopicPartition]:
         """The paused partitions."""
-        return self._positions.paused()
+        return {tp for tp, state in self._fetcher.partitions.items() if state.paused}
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark in the last response: the offset after the last replicated record. None before the first."""
-        return self._positions.highwater(partition)
+        found = self._state(partition).high_watermark
+        return found if found >= 0 else None
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """The last stable offset in the last response: read_committed returns records below it. None before the first."""
-        return self._positions.last_stable_offset(partition)
+        found = self._state(partition).last_stable_offset
+        return found if found >= 0 else None
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns the first record of each partition at or after a timestamp (ms since the Unix epoch), or None."""
-        return await self._positions.offsets_for_times(timestamps)
+        found = await self._listed(searchable(timestamps))
+        return {tp: found[tp] if found[tp].offset >= 0 else None for tp in timestamps}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the first offset of each partition's log."""
-        return await self._positions.beginning_offsets(partitions)
+        return await self._bounds(partitions, EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the offset after the last record of each partition; with read_committed the last stable offset."""
-        return await self._positions.end_offsets(partitions)
+        return await self._bounds(partitions, LATEST)
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
@@ -430,6 +476,30 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This group member, for `Producer.send_offsets`. Raises IllegalState without a group_id."""
         return self._subscription.group_metadata()
+
+    # -- internal: positions -------------------------------------------------------------------------------------------
+
+    def _state(self, partition: TopicPartition) -> PartitionState:
+        state = self._fetcher.partitions.get(checked_partition(partition))
+        if state is None:
+            raise IllegalState(
+                "the partition is not assigned to this consumer", topic=partition[0], partition=partition[1]
+            )
+        return state
+
+    def _seek_by(self, reset: str, partitions: Iterable[TopicPartition]) -> None:
+        for tp in partitions or tuple(self._fetcher.partitions):
+            self._state(tp)
+            self._fetcher.seek(TopicPartition(*tp), None, reset)
+        self._reader.wake()
+
+    async def _listed(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        self._reader.check_open()
+        return await list_offsets(self._cluster, timestamps, read_committed=self._fetcher.config.read_committed)
+
+    async def _bounds(self, partitions: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
+        found = await self._listed({TopicPartition(*tp): which for tp in partitions})
+        return {tp: at.offset for tp, at in found.items()}
 
     # -- internal ------------------------------------------------------------------------------------------------------
 
@@ -489,3 +559,28 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         self._subscription.on_cluster_change()
         self._reader.wake()
         self._reader.notify()
+
+
+def _consumer_group(config: ConsumerConfig, group_id: str, cluster: NetworkClient, hooks: GroupHooks) -> ConsumerGroup:
+    return ConsumerGroup(
+        cluster,
+        group_id,
+        hooks,
+        group_instance_id=config.group_instance_id,
+        rack_id=config.client_rack or None,
+        server_assignor=config.group_remote_assignor,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+    )
+
+
+def _classic_group(config: ConsumerConfig, group_id: str, cluster: NetworkClient, hooks: GroupHooks) -> ClassicGroup:
+    member = ClassicMember(
+        group_id,
+        group_instance_id=config.group_instance_id,
+        rack_id=config.client_rack or None,
+        strategies=config.partition_assignment_strategy,
+        session_timeout_ms=config.session_timeout_ms,
+        rebalance_timeout_ms=config.max_poll_interval_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+    )
+    return ClassicGroup(cluster, member, hooks)

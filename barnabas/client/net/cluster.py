@@ -11,7 +11,6 @@ from typing import Any
 
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, RequestTimedOut
 from barnabas.client.loop_affinity import HomeLoop
-from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
 from barnabas.client.net.coordinators import Coordinators
 from barnabas.client.net.core.backoff import Backoff
 from barnabas.client.net.core.bootstrap import parse_bootstrap
@@ -61,15 +60,21 @@ class NetworkClient:
     """
 
     def __init__(
-        self, config: ConnectionConfig, ports: ClientPorts = REAL_PORTS, *, auto_create_topics: bool = False
+        self,
+        config: ConnectionConfig,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        network: Network | None = None,
+        *,
+        auto_create_topics: bool = False,
     ) -> None:
         self.bootstrap = parse_bootstrap(config.bootstrap_servers)
         self.client_id = config.client_id
         self.request_timeout_ms = config.request_timeout_ms
         self.retry_backoff_ms = config.retry_backoff_ms
-        self.clock: Clock = ports.clock or SystemClock()
-        self.rng: Rng = ports.rng or SystemRng()
-        self.network: Network = ports.network or AsyncioNetwork()
+        self.clock: Clock = clock or SystemClock()
+        self.rng: Rng = rng or SystemRng()
+        self.network: Network = network or AsyncioNetwork()
         self.security = ClientSecurity(config, self.rng)
         self.metadata = ClusterMetadata(config.metadata_max_age_ms)
         self.scope = Scope(config.client_id)

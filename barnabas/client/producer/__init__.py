@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from barnabas.client.producer.core.config import ProducerConfig
-from barnabas.client.producer.core.transaction import Transaction
-from barnabas.client.producer.producer import Producer
+from barnabas.client.producer.producer import Producer, Transaction
 
 __all__ = ["Producer", "ProducerConfig", "Transaction"]

@@ -15,8 +15,7 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.failures import first_error
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.producer.core.batching import Accumulator
-from barnabas.client.producer.core.dispatch import Dispatch
-from barnabas.client.producer.core.sender import Sender
+from barnabas.client.producer.core.sender import Dispatch, Sender
 from barnabas.client.producer.core.transaction_state import Outgoing, TransactionPhase
 from barnabas.client.producer.core.transactions import Transactions
 from barnabas.client.producer.divided_batch import DividedRecord
@@ -163,7 +162,7 @@ class Delivery:
 
     def _send_batches(self, dispatch: Dispatch, now: int) -> None:
         connection = self._cluster.connection(dispatch.node_id)
-        answered = self._sender.config.acks != 0
+        answered = self._sender.acks != 0
 
         def done(outcome: Any) -> None:
             at = self._clock.monotonic_ms()

@@ -7,21 +7,29 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
-from barnabas.client.committable import group_of
-from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, SerializationFailed
+from barnabas.client.committable import committable, group_of
+from barnabas.client.errors import (
+    ClientClosed,
+    IllegalState,
+    KafkaError,
+    RequestTimedOut,
+    SerializationFailed,
+    TransactionFailed,
+)
 from barnabas.client.loop_affinity import LoopBound, bound_to_loop
-from barnabas.client.net.client_ports import ClientPorts
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.security_arguments import SecurityArguments
-from barnabas.client.producer.assembly import assemble_producer
-from barnabas.client.producer.core.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
+from barnabas.client.producer.core.batching import BATCH_OVERHEAD, Accumulator, PartitionQueue, record_size_max
 from barnabas.client.producer.core.config import ProducerConfig
 from barnabas.client.producer.core.outgoing_record import as_bytes, checked_headers, checked_timestamp, serialized
-from barnabas.client.producer.core.transaction import Transaction
+from barnabas.client.producer.core.sender import Sender
 from barnabas.client.producer.core.transaction_state import TransactionPhase
+from barnabas.client.producer.core.transactions import Transactions
+from barnabas.client.producer.delivery import Delivery
 from barnabas.client.producer.divided_batch import divided
-from barnabas.client.producer.transaction_calls import TransactionCalls
+from barnabas.client.producer.routing import Routing
 from barnabas.client.types import (
     Acks,
     BytesLike,
@@ -45,6 +53,9 @@ log = logging.getLogger("barnabas.client.producer")
 _new_tuple = tuple.__new__  # takes a third of the time of a named tuple's own constructor
 _running_loop = asyncio.get_running_loop  # called for every record
 _BARE_RECORD_SIZE_MAX = record_size_max(None, None, ())
+_CLOSE_TIMEOUT_MS = 5_000
+_OPEN = (TransactionPhase.IN_TRANSACTION, TransactionPhase.PREPARING, TransactionPhase.ABORTABLE_ERROR)
+_ENDING = (TransactionPhase.COMMITTING, TransactionPhase.ABORTING, TransactionPhase.INITIALIZING)
 
 
 @bound_to_loop("send", "send_and_wait")
@@ -116,27 +127,35 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         **security: Unpack[SecurityArguments],
     ) -> None:
         # The settings among the arguments have the names of the fields of ProducerConfig (tested).
-        self._assemble(ProducerConfig.from_arguments(locals()), ClientPorts(clock, rng, network))
-
-    def _assemble(self, config: ProducerConfig, ports: ClientPorts) -> None:
-        self._config = config
+        self._config = config = ProducerConfig.from_arguments(locals())
         self.transactional_id = config.transactional_id
         self.two_phase_commit = config.two_phase_commit
         self._key_serializer = config.key_serializer
         self._value_serializer = config.value_serializer
         self._max_request_size = config.max_request_size
-        parts = assemble_producer(config, ports)
-        self._cluster = parts.cluster
-        self._clock = parts.cluster.clock
-        self._accumulator = parts.accumulator
-        self._txn = parts.transactions
-        self._delivery = parts.delivery
-        self._routing = parts.routing
-        self._transactions = TransactionCalls(
-            self._txn, self._delivery, self._cluster, forced_version=config.transaction_version
+        cluster = self._cluster = NetworkClient(config, clock, rng, network, auto_create_topics=True)
+        self._home = cluster.home
+        self._clock = cluster.clock
+        self._accumulator = Accumulator(
+            batch_size=config.max_batch_size,
+            linger_ms=config.linger_ms,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            transactional=config.transactional_id is not None,
         )
-        self._home = parts.cluster.home
+        self._txn = Transactions(
+            config.transactional_id,
+            cluster.rng,
+            timeout_ms=config.transaction_timeout_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            two_phase=config.two_phase_commit,
+            keep_prepared=config.keep_prepared,
+        )
+        sender = Sender(config, self._accumulator, self._txn, cluster.rng)
+        self._delivery = Delivery(cluster, self._accumulator, sender, self._txn)
+        self._routing = Routing(cluster, self._accumulator, self._delivery, config)
         self._started = False
+        # the caller of the last commit was cancelled, and its outcome was not returned yet
+        self._commit_abandoned = False
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -185,7 +204,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
             if abandoned:
                 self._delivery.abandon()
             elif self._started and self._txn.state is not TransactionPhase.FATAL_ERROR:
-                await self._transactions.close()
+                await self._end_transaction()
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                     await self._delivery.outcomes()
         except (TimeoutError, KafkaError) as error:
@@ -379,7 +398,12 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
             RequestTimedOut: the previous one has not ended within `max_block_ms`.
         """
         self._check_transactional()
-        await self._transactions.begin(self._config.max_block_ms)
+        await self._left(_ENDING, self._config.max_block_ms, "the end of the previous transaction was not answered")
+        version = self._config.transaction_version or await self._cluster.learn_transaction_version()
+        if self.two_phase_commit and version < 2:
+            raise IllegalState("two_phase_commit needs a cluster that has finalized transaction.version 2")
+        self._txn.begin(version)
+        self._commit_abandoned = False
         self._delivery.unclaimed.clear()
 
     @property
@@ -400,14 +424,22 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
             ProducerFenced, ProducerFailed: the producer is no longer usable; the transaction is unchanged.
         """
         self._check_transactional()
-        if not self._txn.two_phase:
+        if not self.two_phase_commit:
             raise IllegalState(
                 "prepare needs two_phase_commit=True: a transaction with a timeout cannot wait for a decision"
             )
         return await self._prepare()
 
     async def _prepare(self) -> PreparedTransaction:
-        return await self._transactions.prepare()
+        self._txn.prepare()
+        self._delivery.wake()
+        while self._txn.state is TransactionPhase.PREPARING:
+            await self._delivery.progress()
+        self._txn.check_usable()
+        if self._txn.prepared is None:
+            self._txn.check_sendable()
+            raise IllegalState(f"the transaction was ended by another call: the producer is {self._txn.state.value}")
+        return self._txn.prepared
 
     async def complete(self, decided: PreparedTransaction | None) -> bool:
         """Phase two (KIP-939): commits the prepared transaction if it is the decided one, else aborts it.
@@ -423,7 +455,14 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
                 repeat the call.
         """
         self._check_transactional()
-        return await self._transactions.complete(decided, self._config.max_block_ms)
+        if self._txn.prepared is None:
+            self._txn.check_usable()
+            return False
+        if decided == self._txn.prepared:
+            await self._commit(self._config.max_block_ms)
+            return True
+        await self._abort(self._config.max_block_ms)
+        return False
 
     async def commit_transaction(self, timeout_ms: int | None = None) -> None:
         """Sends queued records and commits. A cancelled commit continues; another call waits for its outcome.
@@ -436,7 +475,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
                 unknown.
         """
         self._check_transactional()
-        await self._transactions.commit(self._config.max_block_ms if timeout_ms is None else timeout_ms)
+        await self._commit(self._config.max_block_ms if timeout_ms is None else timeout_ms)
 
     async def abort_transaction(self, timeout_ms: int | None = None) -> None:
         """Drops unsent records and aborts. A cancelled abort continues.
@@ -447,7 +486,7 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
             ProducerFenced, ProducerFailed: the producer is no longer usable.
         """
         self._check_transactional()
-        await self._transactions.abort(self._config.max_block_ms if timeout_ms is None else timeout_ms)
+        await self._abort(self._config.max_block_ms if timeout_ms is None else timeout_ms)
         self._delivery.unclaimed.clear()
 
     async def send_offsets(
@@ -463,9 +502,66 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
                 not.
         """
         self._check_transactional()
-        await self._transactions.send_offsets(offsets, group_of(group_metadata))
+        job = self._txn.add_offsets(committable(offsets), group_of(group_metadata))
+        self._delivery.wake()
+        while not job.done and job.error is None:
+            await self._delivery.progress()
+        if job.error is not None:
+            self._txn.check_usable()
+            raise TransactionFailed(f"the offsets were not committed: {job.error}", code=job.error.code) from job.error
 
     send_offsets_to_transaction = send_offsets
+
+    # A cancelled or timed-out call changes nothing: the transition continues, and the same call waits for its outcome.
+
+    async def _commit(self, timeout_ms: int | None) -> None:
+        ended_or_ending = self._txn.state in (TransactionPhase.READY, TransactionPhase.COMMITTING)
+        if not (self._commit_abandoned and ended_or_ending):
+            self._use_present_version()
+            self._txn.commit()
+        self._commit_abandoned = True
+        self._delivery.wake()
+        await self._left(
+            (TransactionPhase.COMMITTING,),
+            timeout_ms,
+            "the commit was not answered; it goes on, and commit_transaction waits for it again",
+        )
+        self._commit_abandoned = False
+        self._txn.check_usable()
+        if self._txn.state is TransactionPhase.ABORTABLE_ERROR:
+            self._txn.check_sendable()
+
+    async def _abort(self, timeout_ms: int | None) -> None:
+        self._use_present_version()
+        self._txn.abort()
+        self._delivery.wake()
+        await self._left(
+            (TransactionPhase.ABORTING, TransactionPhase.INITIALIZING),
+            timeout_ms,
+            "the abort was not answered; it goes on, and abort_transaction waits for it again",
+        )
+        self._txn.check_usable()
+
+    async def _end_transaction(self) -> None:
+        """Aborts an unprepared transaction, waits ≤ 5 s for a commit in progress. Raises TimeoutError, KafkaError."""
+        state = self._txn.state
+        async with asyncio.timeout(_CLOSE_TIMEOUT_MS / 1000):
+            if state is TransactionPhase.COMMITTING:
+                await self._commit(None)
+            elif state in _OPEN:
+                await self._abort(None)
+
+    async def _left(self, states: Sequence[TransactionPhase], timeout_ms: int | None, what: str) -> None:
+        """Waits until the producer has left these states. Raises RequestTimedOut with `what`."""
+        deadline_ms = None if timeout_ms is None else self._cluster.clock.monotonic_ms() + timeout_ms
+        while self._txn.state in states:
+            if not await self._delivery.progress(deadline_ms) and self._txn.state in states:
+                raise RequestTimedOut(f"not within {timeout_ms} ms: {what}")
+
+    def _use_present_version(self) -> None:
+        """Another producer began a kept transaction: its end uses the finalized version."""
+        if self._txn.state is TransactionPhase.PREPARED and self._txn.kept:
+            self._txn.version = self._config.transaction_version or self._cluster.transaction_version()
 
     # -- internal ------------------------------------------------------------------------------------------------------
 
@@ -493,3 +589,31 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
             txn.add_partition(queue.tp)
         elif txn.state is TransactionPhase.FATAL_ERROR:
             txn.check_usable()
+
+
+P = TypeVar("P", bound=Producer[Any, Any])
+
+
+class Transaction(Generic[P]):
+    """One transaction: see `Producer.transaction`."""
+
+    def __init__(self, producer: P) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> P:
+        await self._producer.begin_transaction()
+        return self._producer
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        producer = self._producer
+        if error is None:
+            try:
+                await producer.commit_transaction()
+            except TransactionFailed:
+                await producer.abort_transaction()
+                raise
+            return
+        try:
+            await producer.abort_transaction()
+        except KafkaError as failure:
+            log.warning("the transaction was left by %r and could not be aborted: %s", error, failure)

@@ -10,6 +10,7 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.core.metadata import ClusterMetadata, TopicInfo
 from barnabas.client.net.failures import check_login
 from barnabas.client.producer.core.batching import Accumulator, PartitionQueue
+from barnabas.client.producer.core.config import ProducerConfig
 from barnabas.client.producer.core.murmur2 import partition_for_key
 from barnabas.client.producer.core.partitioning import StickyPartitioner
 from barnabas.client.producer.delivery import Delivery
@@ -74,31 +75,18 @@ class TopicRoute:
 
 
 class Routing:
-    """The topics of one producer.
-
-    Args:
-        batch_size: after this many bytes, records without a key go to another partition.
-        max_block_ms: how long `open` waits.
-        buffer_memory: bytes of queued records, over all partitions.
-    """
+    """The topics of one producer."""
 
     def __init__(
-        self,
-        cluster: NetworkClient,
-        accumulator: Accumulator,
-        delivery: Delivery,
-        *,
-        batch_size: int,
-        max_block_ms: int,
-        buffer_memory: int,
+        self, cluster: NetworkClient, accumulator: Accumulator, delivery: Delivery, config: ProducerConfig
     ) -> None:
         self.routes: dict[str, TopicRoute] = {}
-        self.buffer_memory = buffer_memory
+        self.buffer_memory = config.buffer_memory
         self._cluster = cluster
         self._accumulator = accumulator
         self._delivery = delivery
-        self._batch_size = batch_size
-        self._max_block_ms = max_block_ms
+        self._batch_size = config.max_batch_size
+        self._max_block_ms = config.max_block_ms
 
     async def open(self, topic: str) -> TopicRoute:
         """Waits for a topic's metadata and for room in the buffer; returns its route.

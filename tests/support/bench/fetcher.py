@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from barnabas.client.consumer.core.fetching import FetchConfig, Fetcher, InFlightFetch
+from barnabas.client.consumer.core.config import ConsumerConfig
+from barnabas.client.consumer.core.fetching import Fetcher, InFlightFetch
 from barnabas.client.net.core.metadata import ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
@@ -62,7 +63,7 @@ class FetcherBench:
         self, positions: dict[TopicPartition, int | None], leaders: dict[int, int] | None = None, **config: Any
     ):
         self.now = 1_000
-        self.fetcher = Fetcher(FetchConfig(**config), metadata(leaders or {0: 1, 1: 1}), SeededRng())
+        self.fetcher = Fetcher(ConsumerConfig(**config), metadata(leaders or {0: 1, 1: 1}), SeededRng())
         self.fetcher.assign(positions)
         self.session = 0
 

@@ -11,8 +11,8 @@ from barnabas.client.errors import (
     KafkaError,
 )
 from barnabas.client.producer.core.batching import Accumulator, record_size_max
-from barnabas.client.producer.core.dispatch import Dispatch, SenderConfig
-from barnabas.client.producer.core.sender import Sender
+from barnabas.client.producer.core.config import ProducerConfig
+from barnabas.client.producer.core.sender import Dispatch, Sender
 from barnabas.client.producer.core.transactions import Transactions
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
@@ -79,7 +79,7 @@ class SenderBench:
         self.accumulator = Accumulator(batch_size=400, linger_ms=0, delivery_timeout_ms=120_000)
         self.txn = Transactions(None, SeededRng())
         self.sender = Sender(
-            SenderConfig(**config),  # type: ignore[arg-type]
+            ProducerConfig(**config),  # type: ignore[arg-type]
             self.accumulator,
             self.txn,
             SeededRng(),

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from barnabas.client.errors import BrokerUnreachable
-from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.client.types import TopicPartition
@@ -117,7 +116,7 @@ def play(story: Callable[[NetworkClient, Brokers], Awaitable[None]]) -> None:
 
         async def program(ports: Ports) -> None:
             config = ConnectionConfig(bootstrap_servers=f"broker-1:{PORT}")
-            cluster = NetworkClient(config, ClientPorts(clock=ports.clock, rng=ports.rng, network=ports.network))
+            cluster = NetworkClient(config, ports.clock, ports.rng, ports.network)
             cluster.add_topics(["t"])
             await cluster.start()
             try:
@@ -273,7 +272,7 @@ def test_a_start_that_hears_nothing_for_a_second_is_reported(caplog: pytest.LogC
 
     async def program(ports: Ports) -> None:
         config = ConnectionConfig(bootstrap_servers=f"broker-1:{PORT}")
-        cluster = NetworkClient(config, ClientPorts(clock=ports.clock, rng=ports.rng, network=ports.network))
+        cluster = NetworkClient(config, ports.clock, ports.rng, ports.network)
         starting = asyncio.create_task(cluster.start())
         await asyncio.sleep(1.1)
         assert "trying for 30 s; is one running?" in caplog.text

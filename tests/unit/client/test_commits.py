@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.client.consumer.commits import Commits, _Turns
-from barnabas.client.consumer.core.fetching import FetchConfig, Fetcher
+from barnabas.client.consumer.core.config import ConsumerConfig
+from barnabas.client.consumer.core.fetching import Fetcher
 from barnabas.client.errors import CommitFailed
 from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.consumer_group import ConsumerGroup
@@ -88,7 +89,7 @@ async def test_turns_are_first_come_first_served() -> None:
 
 async def test_a_commit_cut_off_by_the_close_is_over_for_whoever_waits() -> None:
     cluster = NetworkClient(ConnectionConfig())
-    fetcher = Fetcher(FetchConfig(), cluster.metadata, cluster.rng)
+    fetcher = Fetcher(ConsumerConfig(), cluster.metadata, cluster.rng)
     commits = Commits(cluster, fetcher, group=lambda: None, who=lambda: who(1), interval_ms=None)
     outcome = commits.commit_soon({TopicPartition("t", 0): OffsetAndMetadata(1)})
     await cluster.close()  # before its task's first step
@@ -99,7 +100,7 @@ async def test_a_commit_cut_off_by_the_close_is_over_for_whoever_waits() -> None
 async def fails_behind_another(group: Group, lose_and_join: Callable[[], None]) -> None:
     """A commit waits for its turn while its membership is lost; in that of a next one it must not be sent."""
     cluster = NetworkClient(ConnectionConfig())
-    fetcher = Fetcher(FetchConfig(), cluster.metadata, cluster.rng)
+    fetcher = Fetcher(ConsumerConfig(), cluster.metadata, cluster.rng)
     fetcher.assign({TopicPartition("t", 0): 0})  # before and afterwards
     commits = Commits(cluster, fetcher, group=lambda: group, who=lambda: group.metadata, interval_ms=None)
     before = commits._turns.take()

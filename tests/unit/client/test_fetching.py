@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.consumer.core.fetching import FetchConfig, Fetcher
+from barnabas.client.consumer.core.config import ConsumerConfig
+from barnabas.client.consumer.core.fetching import Fetcher
 from barnabas.client.errors import BrokerUnreachable, KafkaError, OffsetOutOfRange
 from barnabas.client.types import ValueRun
 from barnabas.errors import ErrorCode
@@ -26,7 +27,9 @@ from tests.support.rng import SeededRng
 
 
 def test_what_is_asked_and_what_is_delivered() -> None:
-    bench = FetcherBench({T0: 5, T1: 7}, fetch_max_wait_ms=123, max_partition_fetch_bytes=456, read_committed=True)
+    bench = FetcherBench(
+        {T0: 5, T1: 7}, fetch_max_wait_ms=123, max_partition_fetch_bytes=456, isolation_level="read_committed"
+    )
     fetch = bench.fetch()
     request = fetch.request
     assert (fetch.node_id, fetch.version_max) == (1, 18)
@@ -197,7 +200,7 @@ def test_an_assignment_keeps_what_stays() -> None:
 
 
 def test_aborted_transactions_are_left_out_and_positions_pass_them() -> None:
-    bench = FetcherBench({T0: 0}, read_committed=True)
+    bench = FetcherBench({T0: 0}, isolation_level="read_committed")
     marker = {"coordinator_epoch": 0, "timestamp": 0}
     log = (
         batch(0, b"plain")
@@ -330,7 +333,7 @@ def test_a_length_that_cannot_be_does_not_spin() -> None:
 
 
 def test_a_deserializer_that_raises_names_the_offset() -> None:
-    fetcher = Fetcher(FetchConfig(), metadata({0: 1}), SeededRng(), value_deserializer=int)
+    fetcher = Fetcher(ConsumerConfig(value_deserializer=int), metadata({0: 1}), SeededRng())
     fetcher.assign({T0: 0})
     (fetch,) = fetcher.next_fetches(0, lambda _: True)
     data = PartitionData(partition_index=0, records=batch(0, b"1", b"one"))
@@ -341,7 +344,7 @@ def test_a_deserializer_that_raises_names_the_offset() -> None:
 
 
 def test_what_comes_before_a_record_that_cannot_be_deserialized_is_delivered_first() -> None:
-    fetcher = Fetcher(FetchConfig(), metadata({0: 1}), SeededRng(), value_deserializer=int)
+    fetcher = Fetcher(ConsumerConfig(value_deserializer=int), metadata({0: 1}), SeededRng())
     bench = FetcherBench({T0: 0})
     bench.fetcher = fetcher
     fetcher.assign({T0: 1})
@@ -431,7 +434,7 @@ def test_a_topic_that_was_made_anew_is_asked_for_by_its_new_id() -> None:
 
 
 def test_without_topic_ids_the_request_goes_by_name() -> None:
-    fetcher = Fetcher(FetchConfig(), metadata({0: 1}, topic_id=bytes(16)), SeededRng())
+    fetcher = Fetcher(ConsumerConfig(), metadata({0: 1}, topic_id=bytes(16)), SeededRng())
     fetcher.assign({T0: 0})
     (fetch,) = fetcher.next_fetches(0, lambda _: True)
     assert (fetch.version_max, fetch.request.topics[0].topic) == (12, "t")

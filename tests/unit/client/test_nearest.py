@@ -20,7 +20,7 @@ class Racks(FetcherBench):
     """Broker 1 leads; 2 is nearer by."""
 
     def __init__(self, **config: object) -> None:
-        super().__init__({T0: 0}, None, rack_id="b", **config)
+        super().__init__({T0: 0}, None, client_rack="b", **config)
         for node_id in (2, 3):
             self.fetcher.metadata.brokers[node_id] = BrokerEndpoint(node_id, "localhost", 9092, "b")
 

@@ -116,7 +116,7 @@ def test_five_batches_in_flight_and_no_more() -> None:
 
 
 def test_without_idempotence_one_batch_a_partition_is_in_flight() -> None:
-    bench = SenderBench(idempotent=False)
+    bench = SenderBench(enable_idempotence=False)
     for i in range(100):
         bench.append(b"%06d" % i)
     bench.pump()

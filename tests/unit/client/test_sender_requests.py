@@ -77,7 +77,7 @@ def test_an_unanswered_partition_is_sent_again() -> None:
 
 
 def test_without_acks_the_outcome_has_no_offset() -> None:
-    bench = SenderBench(idempotent=False, acks=0)
+    bench = SenderBench(enable_idempotence=False, acks=0)
     bench.append(b"x")
     bench.pump()
     bench.sender.on_answer(bench.wire.popleft(), None, bench.now)

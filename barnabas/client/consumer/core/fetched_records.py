@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from barnabas.client.consumer.core.config import ConsumerConfig
 from barnabas.client.consumer.core.decoding import (
     Deserializers,
     corrupt,
@@ -25,15 +26,14 @@ from barnabas.protocol.records import read_header
 
 
 class FetchedRecords:
-    """Prefetched records of one consumer: RawRecords if `raw`, ValueRuns where possible if `runs`."""
+    """Prefetched records of one consumer."""
 
-    def __init__(
-        self, *, check_crcs: bool, deserializers: Deserializers | None, raw: bool = False, runs: bool = False
-    ) -> None:
+    def __init__(self, config: ConsumerConfig) -> None:
         self.errors: list[KafkaError] = []  # raised by the next polls, oldest first
         self.size_bytes = 0
-        self._decoded = partial(decoded, check_crcs=check_crcs, raw=raw, runs=runs)
-        self._deserializers = deserializers
+        self._decoded = partial(decoded, check_crcs=config.check_crcs, raw=config.raw_records, runs=config.value_runs)
+        deserializers = (config.key_deserializer, config.value_deserializer)
+        self._deserializers: Deserializers | None = deserializers if any(deserializers) else None
         self._turns: dict[PartitionState, None] = {}  # partitions with records or an error, next first
 
     def add(self, state: PartitionState, fetched: Fetched) -> None:

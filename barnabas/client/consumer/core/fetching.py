@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.client.consumer.core.decoding import Deserializer, Deserializers
+from barnabas.client.consumer.core.config import ConsumerConfig
 from barnabas.client.consumer.core.fetch_session import FetchSessionHandler
 from barnabas.client.consumer.core.fetch_state import NEVER, Fetched, PartitionState
 from barnabas.client.consumer.core.fetched_records import FetchedRecords
@@ -17,7 +16,7 @@ from barnabas.client.consumer.core.position_checks import PositionChecks
 from barnabas.client.consumer.core.read_committed import AbortedFilter
 from barnabas.client.errors import CorruptRecords, KafkaError, code_of, error_for
 from barnabas.client.net.core.metadata import ClusterMetadata
-from barnabas.client.types import AutoOffsetReset, TopicPartition
+from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer, Rng
 from barnabas.protocol.batch_layout import HEADER_SIZE
@@ -31,23 +30,6 @@ _WAIT_WITH_FULL_BUFFERS_MS = 20
 _INTERRUPT_AFTER_MS = 10  # a fetch without a response after this time is waiting for new records
 
 
-@dataclass(frozen=True, slots=True)
-class FetchConfig:
-    """Settings of the fetcher; see Consumer. Sizes in bytes, times in ms."""
-
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 52_428_800
-    fetch_max_wait_ms: int = 500
-    max_partition_fetch_bytes: int = 1_048_576
-    read_committed: bool = False
-    check_crcs: bool = True
-    auto_offset_reset: AutoOffsetReset = "latest"
-    retry_backoff_ms: int = 20
-    rack_id: str = ""
-    raw_records: bool = False
-    value_runs: bool = False
-
-
 class InFlightFetch(NamedTuple):
     """A Fetch request. `asked` has each partition's state and its version at the time of the request."""
 
@@ -58,32 +40,16 @@ class InFlightFetch(NamedTuple):
 
 
 class Fetcher:
-    """Core of one consumer. Deserializers get keys and values that are not None."""
+    """Core of one consumer."""
 
-    def __init__(
-        self,
-        config: FetchConfig,
-        metadata: ClusterMetadata,
-        rng: Rng,
-        *,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
-    ) -> None:
+    def __init__(self, config: ConsumerConfig, metadata: ClusterMetadata, rng: Rng) -> None:
         self.config = config
         self.metadata = metadata
         self._rng = rng
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.metadata_wanted = False
         self.interrupts: list[int] = []  # nodes whose fetch in flight should be abandoned; the shell clears it
-        deserializers: Deserializers | None = None
-        if key_deserializer is not None or value_deserializer is not None:
-            deserializers = (key_deserializer, value_deserializer)
-        self._fetched = FetchedRecords(
-            check_crcs=config.check_crcs,
-            deserializers=deserializers,
-            raw=config.raw_records,
-            runs=config.value_runs,
-        )
+        self._fetched = FetchedRecords(config)
         self.errors = self._fetched.errors  # raised by the next polls, oldest first
         # Attributes for polls: one more call for each record is measurable.
         self.has_records = self._fetched.available
@@ -272,7 +238,7 @@ class Fetcher:
         request.max_bytes = config.fetch_max_bytes
         request.isolation_level = 1 if config.read_committed else 0
         if all(self.partitions[tp].nearest.wanted(now_ms) for tp in partitions):
-            request.rack_id = config.rack_id
+            request.rack_id = config.client_rack
         self._busy[node_id] = now_ms
         asked = {}
         for tp in partitions:

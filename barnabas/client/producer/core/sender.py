@@ -9,18 +9,27 @@ abortable. Without idempotence one batch per partition is in flight.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.client.errors import DeliveryTimedOut, KafkaError, code_of, error_for
 from barnabas.client.net.core.backoff import retry_pause_ms
 from barnabas.client.net.core.metadata import NO_ID
 from barnabas.client.producer.core.batching import Accumulator, PartitionQueue, ProducerBatch
-from barnabas.client.producer.core.dispatch import BatchResult, Dispatch, SenderConfig, build_dispatch
+from barnabas.client.producer.core.config import ProducerConfig
 from barnabas.client.producer.core.transactions import CONCURRENT_BACKOFF_MS, Transactions
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX, RETAINED_BATCHES, SEQUENCE_MAX
 from barnabas.ports import Rng
-from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from barnabas.protocol.records import build_batch
 
 _STALE_LEADER = frozenset(
     {
@@ -40,6 +49,31 @@ _STALE_LEADER = frozenset(
 # error for a written batch.
 _NOT_WRITTEN = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS})
 
+_TOPIC_ID_VERSION = 13  # of Produce (KIP-516)
+_IMPLICIT_ADD_VERSION = 12
+_ANSWER_TIMEOUT_MS_MIN = 1_000
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """A Produce request in flight. `timeout_ms` is the time limit of its response."""
+
+    node_id: int
+    batches: dict[TopicPartition, ProducerBatch]
+    request: ProduceRequest
+    version_max: int
+    timeout_ms: int
+    names: dict[bytes, str]  # topic id → name
+
+
+class BatchResult(NamedTuple):
+    """Base offset (−1 unknown) and log append time (−1 with CreateTime) of a batch, or an error."""
+
+    batch: ProducerBatch
+    base_offset: int
+    log_append_time_ms: int
+    error: KafkaError | None
+
 
 class Sender:
     """Core of one producer.
@@ -47,8 +81,10 @@ class Sender:
     `transactions` holds the producer id and the transactional id (None without transactions).
     """
 
-    def __init__(self, config: SenderConfig, accumulator: Accumulator, transactions: Transactions, rng: Rng) -> None:
+    def __init__(self, config: ProducerConfig, accumulator: Accumulator, transactions: Transactions, rng: Rng) -> None:
         self.config = config
+        self.idempotent = config.idempotent
+        self.acks = config.required_acks
         self.accumulator = accumulator
         self.transactions = transactions
         self.outcomes: list[BatchResult] = []
@@ -70,7 +106,7 @@ class Sender:
 
     @property
     def needs_producer_id(self) -> bool:
-        return self.config.idempotent and self.producer_id < 0
+        return self.idempotent and self.producer_id < 0
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -102,18 +138,7 @@ class Sender:
             chosen = self._choose(now_ms, leaders, ready, readiness)
             if not chosen:
                 return dispatches
-            for node_id, batches in chosen.items():
-                dispatches.append(
-                    build_dispatch(
-                        node_id,
-                        batches,
-                        self.config,
-                        topic_id,
-                        now_ms,
-                        transactional_id=self.transactions.transactional_id,
-                        transaction_version=self.transactions.version,
-                    )
-                )
+            dispatches += [self._dispatch(node_id, batches, topic_id, now_ms) for node_id, batches in chosen.items()]
 
     def wake_at(self) -> int | None:
         """When to call `drain` or `expire` next if nothing else happens, in monotonic ms; set by the last `drain`."""
@@ -156,7 +181,7 @@ class Sender:
                 for batch in [b for b in queue.window if unanswered or not b.on_wire]:
                     queue.window.remove(batch)
                     self._finish(batch, -1, -1, ((batch.maybe_written or batch.on_wire) and on_its_way) or error)
-                    if self.config.idempotent:
+                    if self.idempotent:
                         queue.lost_sequence = True
                         self.transactions.needs_new_epoch = self.transactions.transactional_id is not None
             if queue.idle:
@@ -229,7 +254,7 @@ class Sender:
                 self.metadata_wanted = True
                 self._wake_by(batch.deadline_ms)
                 continue
-            if self._in_flight.get(node_id, 0) >= self.config.max_in_flight:
+            if self._in_flight.get(node_id, 0) >= self.config.max_in_flight_requests_per_connection:
                 continue
             can = readiness.get(node_id)
             if can is None:
@@ -270,7 +295,7 @@ class Sender:
                     self._wake_by(first.not_before_ms)
                     return None
                 return first
-            if not self.config.idempotent or len(window) >= RETAINED_BATCHES or queue.on_wire < len(window):
+            if not self.idempotent or len(window) >= RETAINED_BATCHES or queue.on_wire < len(window):
                 return None
             if first.attempts > 1:
                 # An earlier attempt may have written it. After five more batches the leader would have forgotten it and
@@ -292,11 +317,11 @@ class Sender:
 
     def _mark_sent(self, queue: PartitionQueue, batch: ProducerBatch, node_id: int) -> None:
         if batch.attempts == 0:
-            if self.config.idempotent and not queue.window:
+            if self.idempotent and not queue.window:
                 self._adopt_identity(queue)
             queue.queue.popleft()
             queue.window.append(batch)
-            if self.config.idempotent:
+            if self.idempotent:
                 self._number(queue, batch)
         if batch.tried != node_id:
             batch.tried = node_id
@@ -331,6 +356,45 @@ class Sender:
             batch.doubtful = False
             self._number(queue, batch)
 
+    def _dispatch(
+        self, node_id: int, batches: list[ProducerBatch], topic_id: Callable[[str], bytes], now_ms: int
+    ) -> Dispatch:
+        """The Produce request for batches with the same leader."""
+        topics: dict[str, TopicProduceData] = {}
+        names: dict[bytes, str] = {}
+        version_max = _TOPIC_ID_VERSION
+        deadline = now_ms + self.config.request_timeout_ms
+        for batch in batches:
+            topic = batch.tp.topic
+            data = topics.get(topic)
+            if data is None:
+                known = topic_id(topic)
+                if known == NO_ID:
+                    version_max = _TOPIC_ID_VERSION - 1
+                names[known] = topic
+                data = topics[topic] = TopicProduceData(name=topic, topic_id=known)
+            if batch.encoded is None:
+                batch.encoded = build_batch(
+                    batch.packed or batch.records,
+                    compression=self.config.codec,
+                    producer_id=batch.producer_id,
+                    producer_epoch=batch.producer_epoch,
+                    base_sequence=batch.base_sequence,
+                    transactional=batch.transactional,
+                )
+            data.partition_data.append(PartitionProduceData(index=batch.tp.partition, records=batch.encoded))
+            deadline = min(deadline, max(batch.deadline_ms, now_ms + _ANSWER_TIMEOUT_MS_MIN))
+        transactional_id = self.transactions.transactional_id
+        if transactional_id is not None and self.transactions.version < 2:
+            version_max = min(version_max, _IMPLICIT_ADD_VERSION - 1)
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=self.acks,
+            timeout_ms=self.config.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        return Dispatch(node_id, {b.tp: b for b in batches}, request, version_max, deadline - now_ms, names)
+
     # -- results -------------------------------------------------------------------------------------------------------
 
     def _on_result(self, batch: ProducerBatch, result: PartitionProduceResponse, node_id: int, now_ms: int) -> None:
@@ -363,7 +427,7 @@ class Sender:
             code, result.error_message, broker=node_id, topic=batch.tp.topic, partition=batch.tp.partition
         )
         lost = code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
-        if lost and self.config.idempotent and self.transactions.transactional_id is None:
+        if lost and self.idempotent and self.transactions.transactional_id is None:
             self._lose_sequence(queue)
             self._retry(batch, now_ms, known_unwritten=True, at_once=True)
         elif code is ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -426,7 +490,7 @@ class Sender:
 
     def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, *, lost: bool) -> None:
         """Fails a batch. `lost`: the broker's sequence may now differ from the producer's."""
-        if lost and self.config.idempotent and batch.base_sequence >= 0:
+        if lost and self.idempotent and batch.base_sequence >= 0:
             self._lose_sequence(queue)
         self._finish(batch, -1, -1, error)
         self.transactions.on_batch_failed(error)
