@@ -11,20 +11,15 @@ from barnabas.client import (
     Admin,
     Consumer,
     KafkaError,
-    NewMessage,
     Producer,
     RebalanceListener,
-    Record,
     TopicPartition,
-    exactly_once,
 )
 from barnabas.client.errors import CommitFailed, IllegalState, UnsupportedByBroker
-from barnabas.client.exactly_once import CopyProgress
 from barnabas.client.types import GroupProtocol
 from barnabas.errors import ErrorCode
 from barnabas.testing import Broker
-from tests.support.clients.bundled import SHORT, fill, make_group, make_topic, poll_until, read_all, values
-from tests.support.clients.group_members import Bundled
+from tests.support.clients.bundled import SHORT, fill, make_group, make_topic, poll_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
@@ -123,50 +118,6 @@ async def test_a_static_member_keeps_its_place(
         assert told == [], "the other one was left alone"
 
 
-async def test_an_instance_that_is_still_there_is_not_replaced(bootstrap: str, admin: Admin, name: str) -> None:
-    """Under KIP-848: it must have left, or its session be over. The classic protocol fences the former one instead."""
-    topic = await make_group(admin, name, 1)
-    settings: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "group_id": name,
-        "group_protocol": "consumer",
-        "group_instance_id": "the one",
-    }
-    async with Consumer(topic, **settings) as first, Consumer(topic, **settings) as second:
-        await poll_until([first], lambda: bool(first.assignment()))
-        with pytest.raises(KafkaError) as refused:
-            await poll_until([second], lambda: False)
-        assert refused.value.code is ErrorCode.UNRELEASED_INSTANCE_ID
-        assert len(first.assignment()) == 1
-        await first.stop()
-        await poll_until([second], lambda: bool(second.assignment()))  # whoever polls on gets in when the place is free
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_who_unsubscribes_leaves_and_may_come_back(
-    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
-) -> None:
-    await admin.alter_configs(SHORT, group=name)
-    topic, other = await make_topic(admin, f"{name}-a", 2), await make_topic(admin, f"{name}-b", 1)
-    settings: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "group_id": name,
-        "group_protocol": protocol,
-        "heartbeat_interval_ms": 100,
-    }
-    async with (
-        Consumer(topic, **settings) as first,
-        Consumer(topic, **settings) as second,
-    ):
-        await poll_until([first, second], lambda: len(first.assignment()) == 1 == len(second.assignment()))
-        first.unsubscribe()
-        assert first.assignment() == set()
-        await poll_until([second], lambda: len(second.assignment()) == 2)
-        first.subscribe([other])
-        await poll_until([first, second], lambda: first.assignment() == {TopicPartition(other, 0)})
-        await poll_until([first, second], lambda: len(second.assignment()) == 2)
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_pattern_finds_topics_that_come_later(
     bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
@@ -196,15 +147,12 @@ async def test_a_pattern_that_is_none(bootstrap: str, admin: Admin, name: str) -
         assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_commits_take_effect_in_order_without_being_waited_for(
-    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
-) -> None:
+async def test_commits_take_effect_in_order_without_being_waited_for(bootstrap: str, admin: Admin, name: str) -> None:
     topic = await make_group(admin, name, 1)
     tp = TopicPartition(topic, 0)
     await fill(bootstrap, topic, 10, 1)
     async with Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=name, group_protocol=protocol, auto_offset_reset="earliest",
+        topic, bootstrap_servers=bootstrap, group_id=name, auto_offset_reset="earliest",
         enable_auto_commit=False,
     ) as consumer:  # fmt: skip
         async with asyncio.timeout(60):
@@ -217,9 +165,7 @@ async def test_commits_take_effect_in_order_without_being_waited_for(
         assert all(commit.done() and commit.exception() is None for commit in commits)
         assert await consumer.committed(tp) == 3, "the last one asked for"
         consumer.commit_soon({tp: 7})
-    async with Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=name, group_protocol=protocol, request_timeout_ms=5_000
-    ) as consumer:
+    async with Consumer(topic, bootstrap_servers=bootstrap, group_id=name, request_timeout_ms=5_000) as consumer:
         assert await consumer.committed(tp) == 7, "a close waits for what is on its way"
         refused = consumer.commit_soon({TopicPartition(f"{topic}-none", 0): 1})
         with pytest.raises(KafkaError):
@@ -246,63 +192,6 @@ async def test_seek_to_time(bootstrap: str, admin: Admin, name: str) -> None:
             await consumer.seek_to_time(0, TopicPartition(topic, 9))
 
 
-@pytest.mark.parametrize(
-    ("strategy", "static"),
-    [("range", False), ("cooperative-sticky", False), ("consumer", False), ("range", True), ("consumer", True)],
-)
-async def test_exactly_once_while_members_come_and_go(
-    bootstrap: str, admin: Admin, name: str, strategy: str, static: bool
-) -> None:
-    await admin.alter_configs({**SHORT, "consumer.session.timeout.ms": "3000"}, group=name)  # of static members
-    source, target = await make_topic(admin, f"{name}-in", 4), await make_topic(admin, f"{name}-out", 2)
-    total = 1_200
-    filled = copied = 0
-
-    def transform(record: Record[Any, Any]) -> list[NewMessage]:
-        return [NewMessage(target, b"copy of " + record.value, record.key)]
-
-    async def copy(who: str, transactions: int | None) -> None:
-        """So many transactions, some of them vetoed, or all there are."""
-        nonlocal copied
-        vetoes = 0
-        before = 0
-
-        def veto(progress: CopyProgress) -> bool:
-            nonlocal vetoes
-            if progress.committed % 3 == 1 and vetoes < progress.committed:
-                vetoes = progress.committed
-                return True
-            return False
-
-        async def enough(progress: CopyProgress) -> bool:
-            nonlocal before, copied
-            copied += progress.records_in - before
-            before = progress.records_in
-            if transactions is None:
-                return copied >= total
-            return progress.committed >= transactions or copied >= filled  # the others may have been quicker
-
-        # A static member of the classic protocol goes without a word: the others wait for the end of its session.
-        own = {"group_instance_id": who, "session_timeout_ms": 6_000} if static else {}
-        member = Bundled(bootstrap, name, source, strategy, isolation_level="read_committed", **own)
-        async with member.consumer, Producer(bootstrap_servers=bootstrap, transactional_id=f"{name}-{who}") as producer:
-            await exactly_once(
-                member.consumer, producer, transform,
-                transaction_records_max=20, poll_timeout_ms=50, on_transaction=enough, vetoes=veto,
-            )  # fmt: skip
-
-    async with asyncio.timeout(240):
-        staying = [asyncio.create_task(copy(f"staying-{number}", None)) for number in range(2)]
-        for _ in range(3):
-            await fill(bootstrap, source, total // 3, 4, filled)
-            filled += total // 3
-            await copy("coming", 3)
-        for task in staying:
-            await task
-    copies = values(await read_all(bootstrap, target, "read_committed"))
-    assert sorted(copies) == sorted(b"copy of %d" % number for number in range(total))
-
-
 async def test_a_cluster_without_the_protocol_is_told_in_words(served_broker: Broker) -> None:
     async with Admin(bootstrap_servers=served_broker.bootstrap_servers) as admin:
         await admin.update_features({"group.version": 0}, downgrade="safe")
@@ -312,13 +201,3 @@ async def test_a_cluster_without_the_protocol_is_told_in_words(served_broker: Br
     ) as consumer:
         with pytest.raises(UnsupportedByBroker, match="group_protocol='classic'"):
             await poll_until([consumer], lambda: False)
-
-
-async def test_settings_that_make_no_sense() -> None:
-    unknown: Any = "share"
-    with pytest.raises(IllegalState, match="'classic', 'consumer'"):
-        Consumer("t", group_id="g", group_protocol=unknown)
-    with pytest.raises(IllegalState, match="partition_assignment_strategy"):
-        Consumer("t", group_id="g", group_remote_assignor="range")
-    with pytest.raises(IllegalState, match="cooperative-sticky"):
-        Consumer("t", group_id="g", partition_assignment_strategy=[unknown])

@@ -11,12 +11,10 @@ from barnabas.client import (
     Admin,
     Consumer,
     HeadersToSend,
-    KafkaError,
     Producer,
     TopicPartition,
 )
 from barnabas.client.errors import (
-    BrokerUnreachable,
     ClientClosed,
     IllegalState,
     SerializationFailed,
@@ -24,9 +22,15 @@ from barnabas.client.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.client.producer.core.transaction_state import TransactionPhase
+from barnabas.testing import Broker
 from tests.support.clients.bundled import make_topic, read_all, values
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+
+
+@pytest.fixture(scope="module")
+def bootstrap(shared_broker: Broker) -> str:
+    return shared_broker.bootstrap_servers
 
 
 async def test_misuse_says_what_would_be_right(bootstrap: str, admin: Admin, name: str) -> None:
@@ -85,10 +89,6 @@ async def test_misuse_says_what_would_be_right(bootstrap: str, admin: Admin, nam
         await make_topic(admin, topic)
     with pytest.raises(UnknownTopicOrPartition):
         await admin.delete_topics([f"{name}-never"])
-    settings: list[dict[str, Any]] = [{"acks": 2}, {"acks": 1, "transactional_id": "x"}, {"compression_type": "rar"}]
-    for wrong in settings:
-        with pytest.raises(IllegalState):
-            Producer(bootstrap_servers=bootstrap, **wrong)
 
 
 async def test_cancelled_callers_leave_a_usable_producer(bootstrap: str, admin: Admin, name: str) -> None:
@@ -140,29 +140,3 @@ async def test_a_cancelled_poll_has_taken_nothing(bootstrap: str, admin: Admin, 
             while len(read) < 300:
                 read.append(int((await consumer.getone()).value or b""))
         assert read == list(range(300))
-
-
-async def test_nobody_there() -> None:
-    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-    producer = Producer(bootstrap_servers=f"127.0.0.1:{port}", request_timeout_ms=300)
-    with pytest.raises(BrokerUnreachable, match=f"no Kafka broker answers at 127.0.0.1:{port}") as refused:
-        await producer.start()
-    assert refused.value.retriable
-
-
-@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x00\x00\x06\x00\x00\x00\x63ab"])
-async def test_a_stranger_listens(says: bytes) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(10)
-        writer.write(says)
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        consumer = Consumer("t", bootstrap_servers=f"127.0.0.1:{port}", request_timeout_ms=400)
-        with pytest.raises(KafkaError, match=r"does not answer as a Kafka broker|is it a Kafka broker"):
-            await consumer.start()

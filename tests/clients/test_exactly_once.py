@@ -19,9 +19,16 @@ from barnabas.client import (
     TopicPartition,
     exactly_once,
 )
+from barnabas.testing import Broker
 from tests.support.clients.bundled import make_topic, read_all, values
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+
+
+@pytest.fixture(scope="module")
+def bootstrap(shared_broker: Broker) -> str:
+    return shared_broker.bootstrap_servers
+
 
 TEN = [b"%d" % number for number in range(10)]
 

@@ -24,6 +24,12 @@ from tests.support.processes.fixtures import Serve
 
 pytestmark = pytest.mark.clients
 
+
+@pytest.fixture(scope="module")
+def bootstrap(shared_broker: Broker) -> str:
+    return shared_broker.bootstrap_servers
+
+
 LARGE = bytes(5_000)
 
 
@@ -49,29 +55,6 @@ async def test_flush_raises_what_nobody_awaited_once(bootstrap: str, admin: Admi
             await kept
         await producer.flush()
         await producer.send_and_wait(topic, b"goes on", partition=0)
-
-
-async def test_what_was_awaited_elsewhere_is_not_raised(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await small_topic(admin, name)
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        waiting = asyncio.ensure_future(producer.send_and_wait(topic, LARGE))
-        futures = [await producer.send(topic, LARGE) for _ in range(3)]
-        gathered = asyncio.gather(*futures, return_exceptions=True)
-        await asyncio.sleep(0)
-        await producer.flush()
-        assert {type(each) for each in (*await gathered, *await asyncio.gather(waiting, return_exceptions=True))} == {
-            RecordTooLarge
-        }
-
-
-async def test_cancelled_futures_lose_no_failure(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await small_topic(admin, name)
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        (await producer.send(topic, LARGE)).cancel()
-        (await producer.send(topic, b"written although its future is cancelled")).cancel()
-        with pytest.raises(SendFailed) as failed:
-            await producer.flush()
-        assert failed.value.record_count == 1
 
 
 async def test_stop_raises_after_it_has_closed(bootstrap: str, admin: Admin, name: str) -> None:

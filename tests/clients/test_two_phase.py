@@ -120,19 +120,6 @@ async def test_a_prepared_transaction_lasts_over_stop_and_is_ended_by_its_own_pr
     assert await read(bootstrap, name) == [b"1"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"two_phase_commit": True}, "transactional_id"),
-        ({"transactional_id": "x", "keep_prepared": True}, "needs two_phase_commit"),
-        ({"transactional_id": "x", "two_phase_commit": True, "transaction_version": 1}, "transaction_version 2"),
-    ],
-)
-def test_settings_that_exclude_each_other(settings: dict[str, object], says: str) -> None:
-    with pytest.raises(IllegalState, match=says):
-        Producer(bootstrap_servers="127.0.0.1:1", **settings)  # type: ignore[arg-type]  # wrong on purpose
-
-
 async def test_to_prepare_needs_a_producer_without_timeout(bootstrap: str, name: str) -> None:
     async with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
         await producer.begin_transaction()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -33,7 +32,6 @@ from barnabas.protocol.messages.produce import (
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.protocol.schema import decode, encode
 from barnabas.testing import Broker
-from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire
 from tests.support.processes.fixtures import Serve, end, process_broker
 from tests.support.processes.ports import free_ports
@@ -170,46 +168,21 @@ def values_of(address: str, topic: str = "t") -> list[bytes | None]:
     return [record.value for at, header in iter_batches(records) for record in decode_records(records, at, header)]
 
 
-def by_librdkafka(address: str, proxy: RefusingProxy, tell: Callable[[str], None]) -> None:
+def test_a_first_batch_that_never_came_is_written_before_the_second_one(
+    proxied: tuple[str, RefusingProxy, str],
+) -> None:
+    broker, proxy, address = proxied
+    refused: list[str] = []
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
     )
     for number in range(COUNT):
         producer.produce(
-            "t", b"%d" % number, partition=0, on_delivery=lambda error, _: tell(str(error)) if error else None
+            "t", b"%d" % number, partition=0, on_delivery=lambda error, _: refused.append(str(error)) if error else None
         )
         assert proxy.caught.wait(60)  # its first batch has one record: it sends no second one behind five
         producer.poll(0.02)
     assert producer.flush(60) == 0
-
-
-def by_java(address: str, _: RefusingProxy, tell: Callable[[str], None]) -> None:
-    needs_java("no Java clients")
-    command = ["bash", str(KAFKA_UP), "tool", "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", address]
-    command += ["--topic", "t", "--batch-size", "1", "--producer-property", "linger.ms=0"]
-    ran = subprocess.run(
-        command,
-        input="".join(f"{number}\n" for number in range(COUNT)),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    if " ERROR " in ran.stdout + ran.stderr:
-        tell(ran.stdout + ran.stderr)
-
-
-@pytest.mark.parametrize(
-    "send", [by_librdkafka, pytest.param(by_java, marks=pytest.mark.oracle)], ids=["librdkafka", "java"]
-)
-def test_a_first_batch_that_never_came_is_written_before_the_second_one(
-    proxied: tuple[str, RefusingProxy, str],
-    send: Callable[[str, RefusingProxy, Callable[[str], None]], None],
-) -> None:
-    broker, proxy, address = proxied
-    refused: list[str] = []
-    send(address, proxy, refused.append)
     assert proxy.refused.is_set()
     assert refused == []
     assert values_of(broker) == [b"%d" % number for number in range(COUNT)]

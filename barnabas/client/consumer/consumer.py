@@ -14,9 +14,8 @@ from barnabas.client.consumer.core.config import ConsumerConfig
 from barnabas.client.consumer.core.fetch_state import PartitionState, Reset
 from barnabas.client.consumer.core.fetching import Fetcher
 from barnabas.client.consumer.reader import Reader
-from barnabas.client.consumer.subscription import Subscription
+from barnabas.client.consumer.subscription import Protocols, Subscription
 from barnabas.client.errors import ClientClosed, IllegalState, RequestTimedOut
-from barnabas.client.group.choice import GroupChoice
 from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.consumer_group import ConsumerGroup
@@ -150,12 +149,14 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         )
         if config.group_id is not None:
             hooks = GroupHooks(self._apply_assignment, self._commits.before_revoke, self._reader.notify)
-            classic = partial(_classic_group, config, config.group_id, cluster, hooks)
-            modern = partial(_consumer_group, config, config.group_id, cluster, hooks)
+            protocols = Protocols(
+                partial(_classic_group, config, config.group_id, cluster, hooks),
+                partial(_consumer_group, config, config.group_id, cluster, hooks),
+            )
             if config.group_protocol == "auto":
-                self._subscription.choice = GroupChoice(cluster, classic, modern)
+                self._subscription.protocols = protocols
             else:
-                self._subscription.group = modern() if config.group_protocol == "consumer" else classic()
+                self._subscription.group = getattr(protocols, config.group_protocol)()
         self._group = self._subscription.group
         self._subscription.listen(listener)
         self._cluster.listeners.append(self._on_cluster_change)

@@ -4,32 +4,45 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from barnabas.client.committable import checked_partition
 from barnabas.client.consumer.core.fetching import Fetcher
 from barnabas.client.errors import IllegalState, KafkaError, check_topic_name, error_for
-from barnabas.client.group.choice import GroupChoice
+from barnabas.client.group.classic_group import ClassicGroup
+from barnabas.client.group.consumer_group import ConsumerGroup
 from barnabas.client.group.group import Group, RebalanceListener, matching_topics
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
 log = logging.getLogger("barnabas.client.consumer")
 
 _NO_PARTITION = -1
+# A coordinator rejects the join although the cluster has KIP-848: classic members cannot be converted
+# (`group.consumer.migration.policy`), or the protocol is disabled.
+_REFUSALS: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+
+
+class Protocols(NamedTuple):
+    """Make the membership of a consumer, in either protocol."""
+
+    classic: Callable[[], ClassicGroup]
+    consumer: Callable[[], ConsumerGroup]
 
 
 class Subscription:
     """The subscription of one consumer.
 
-    `group` is None without a group_id, and until `choose_group` if `choice` chooses its protocol. `chosen`: the caller
-    has selected topics or partitions, perhaps none.
+    `group` is None without a group_id, and until `choose_group` with `group_protocol="auto"`, which sets `protocols`.
+    `chosen`: the caller has selected topics or partitions, perhaps none.
     """
 
     def __init__(self, cluster: NetworkClient, fetcher: Fetcher, group_id: str | None) -> None:
         self.group: Group | None = None
-        self.choice: GroupChoice | None = None
+        self.protocols: Protocols | None = None
         self.listener: RebalanceListener | None = None
         self.chosen = False
         self._cluster = cluster
@@ -56,21 +69,27 @@ class Subscription:
         self.listener = listener
 
     async def choose_group(self) -> Group | None:
-        """The group membership; chooses it first if its protocol depends on the cluster."""
-        if self.choice is not None:
-            self._use(await self.choice.first())
+        """The group membership; with "auto" by KIP-848 if the cluster has finalized and offers it. Raises BrokerUnreachable."""
+        if self.protocols is not None:
+            connection = await self._cluster.ready_connection(None)
+            finalized = self._cluster.features().levels.get("group.version", 0) >= 1
+            served = finalized and ConsumerGroupHeartbeatRequest.API_KEY in connection.core.versions
+            self._use(self.protocols.consumer() if served else self.protocols.classic())
         return self.group
 
     def begin_poll(self, group: Group, now_ms: int) -> Group:
         try:
             group.begin_poll(now_ms)
         except KafkaError as error:
-            other = self.choice.after(group, error) if self.choice is not None else None
-            if other is None:
+            if self.protocols is None or not isinstance(group, ConsumerGroup) or error.code not in _REFUSALS:
                 raise
-            self._use(other)
-            other.begin_poll(now_ms)
-            return other
+            # With partitions its next poll reports their loss first; the join after that is rejected again.
+            if not group.member.owned:
+                log.info("group %s is joined with the classic protocol: %s", group.group_id, error)
+                group.end_tasks()
+                group = self.protocols.classic()
+            self._use(group)
+            group.begin_poll(now_ms)
         return group
 
     def _use(self, group: Group) -> None:

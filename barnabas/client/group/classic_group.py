@@ -5,7 +5,6 @@ Eager assignors revoke everything before the join; cooperative ones revoke in th
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +16,6 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.core.backoff import Backoff
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
-
-log = logging.getLogger("barnabas.client.group")
 
 _JOIN_GRACE_MS = 5_000  # the response to a join may take the rebalance timeout, and this time on the network
 
@@ -54,9 +51,6 @@ class ClassicGroup(Group):
             self.on_cluster_change()
         else:
             self.member.subscribe(topics)
-
-    def on_poll(self, now_ms: int) -> None:
-        self.member.on_poll(now_ms)
 
     def on_cluster_change(self) -> None:
         if self.pattern is not None and self._cluster.metadata.updated_ms >= 0:
@@ -212,11 +206,7 @@ class ClassicGroup(Group):
 
     async def _leave_overdue(self) -> None:
         member = self.member
-        log.warning(
-            "no poll for more than max_poll_interval_ms=%d: leaving group %s until the next one",
-            member.rebalance_timeout_ms,
-            member.group_id,
-        )
+        self._warn_overdue()
         request = member.leave_request("the consumer poll timeout has expired")
         member.rejoin()
         await self._send_leave([], request)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -19,8 +18,6 @@ from barnabas.client.net.core.backoff import Backoff
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-
-log = logging.getLogger("barnabas.client.group")
 
 _HEARTBEAT = ConsumerGroupHeartbeatRequest.API_KEY
 _PATTERN_VERSION = 1
@@ -71,9 +68,6 @@ class ConsumerGroup(Group):
         if self.member.state is ConsumerMemberState.LEFT:
             self.member.forget()
         self._heartbeat_due.set()
-
-    def on_poll(self, now_ms: int) -> None:
-        self.member.on_poll(now_ms)
 
     def on_cluster_change(self) -> None:
         """The consumer wakes its polls, which use topic names that are known now."""
@@ -202,11 +196,7 @@ class ConsumerGroup(Group):
 
     async def _leave_overdue(self) -> None:
         member = self.member
-        log.warning(
-            "no poll for more than max_poll_interval_ms=%d: leaving group %s until the next one",
-            member.rebalance_timeout_ms,
-            self.group_id,
-        )
+        self._warn_overdue()
         request = member.leave_request(for_good=False)
         if request is not None and self._leaving is None:
             self._leaving = self._cluster.scope.start(self._send_leave([], request), name="leave group")

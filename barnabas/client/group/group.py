@@ -102,9 +102,9 @@ class Group(ABC):
     def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None) -> None:
         """Applies from the next poll on; after a leave that poll joins again."""
 
-    @abstractmethod
     def on_poll(self, now_ms: int) -> None:
         """A poll that needs nothing else (`due` is False)."""
+        self.member.on_poll(now_ms)
 
     def begin_poll(self, now_ms: int) -> None:
         """Starts due heartbeats and rebalances, first in every poll. Raises KafkaError if rejected."""
@@ -192,6 +192,13 @@ class Group(ABC):
             self._leaving = None
             if not self._cluster.closed:
                 self._hooks.on_change()
+
+    def _warn_overdue(self) -> None:
+        log.warning(
+            "no poll for more than max_poll_interval_ms=%d: leaving group %s until the next one",
+            self.member.rebalance_timeout_ms,
+            self.group_id,
+        )
 
     async def _connection(self, timeout_ms: int) -> Connection:
         cluster = self._cluster

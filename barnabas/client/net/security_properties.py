@@ -46,11 +46,6 @@ _OPTIONS: Final = {  # of the login modules, for texts
 }
 
 
-def is_security_property(name: str) -> bool:
-    """Whether a property concerns TLS or SASL; those missing in SECURITY_PROPERTIES have no effect."""
-    return name == _PROTOCOL or name.startswith(("ssl.", "sasl."))
-
-
 def security_from_properties(properties: Mapping[str, str], *, shared: bool = False) -> dict[str, Any]:
     """The keyword arguments of a client from properties; others are ignored. Raises IllegalState.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from barnabas.client.errors import IllegalState
@@ -108,7 +110,25 @@ def test_bootstrap_addresses(given: str, addresses: list[tuple[str, int]]) -> No
     assert parse_bootstrap(given) == addresses
 
 
-@pytest.mark.parametrize("given", ["", "a:b", ":9092", "::1", "fe80::1:9092", "[::1:9092", []])
-def test_bootstrap_addresses_that_are_none(given: str) -> None:
-    with pytest.raises(IllegalState):
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("", "contains no address"),
+        ([], "contains no address"),
+        ("localhost:", "is not host:port"),
+        ("localhost:kafka", "is not host:port"),
+        (":9092", "is not host:port"),
+        ("::1", "needs brackets"),
+        ("fe80::1:9092", "needs brackets"),
+        ("[::1:9092", "needs brackets"),
+        ("localhost:0", "from 1 to 65535"),
+        ("localhost:65536", "from 1 to 65535"),
+        ("PLAINTEXT://localhost:9092", "URL"),
+        (None, "must be 'host:port'"),
+        (9092, "must be 'host:port'"),
+        ([("localhost", 9092)], "must be 'host:port'"),
+    ],
+)
+def test_bootstrap_addresses_that_are_none(given: Any, says: str) -> None:
+    with pytest.raises(IllegalState, match=says):
         parse_bootstrap(given)

@@ -14,8 +14,6 @@ from barnabas.client.errors import IllegalState
 from barnabas.client.net.security import ClientSecurity, check_security
 from barnabas.client.net.security_config import SecurityConfig
 from barnabas.client.net.security_properties import (
-    SECURITY_PROPERTIES,
-    is_security_property,
     oauth_tokens,
     security_from_properties,
 )
@@ -37,12 +35,6 @@ KEYTAB = f'{KRB5} useKeyTab=true keyTab="/k" principal="alice@R"'
 
 def kerberos(jaas: str, service: str = "kafka") -> dict[str, str]:
     return {**properties("SASL_PLAINTEXT", "GSSAPI", jaas), "sasl.kerberos.service.name": service}
-
-
-def test_every_property_with_an_effect_is_one_of_security() -> None:
-    assert all(map(is_security_property, SECURITY_PROPERTIES))
-    assert is_security_property("sasl.kerberos.service.name")
-    assert not is_security_property("security.providers")
 
 
 def test_properties_without_security() -> None:

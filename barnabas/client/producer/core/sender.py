@@ -163,27 +163,24 @@ class Sender:
         self,
         error: KafkaError,
         *,
-        unsent_only: bool = False,
         on_its_way: KafkaError | None = None,
         unanswered: bool = False,
     ) -> None:
         """Fails every batch that is not in flight: at an abort, a fatal error, or a close that must not wait.
 
         Args:
-            unsent_only: keeps the batches that were sent before (a close waits for those).
             on_its_way: replaces `error` for batches that may have been written.
             unanswered: also fails batches in flight: no response can arrive.
         """
         for queue in list(self.accumulator.waiting):
             while queue.queue:
                 self._finish(queue.queue.popleft(), -1, -1, error)
-            if not unsent_only:
-                for batch in [b for b in queue.window if unanswered or not b.on_wire]:
-                    queue.window.remove(batch)
-                    self._finish(batch, -1, -1, ((batch.maybe_written or batch.on_wire) and on_its_way) or error)
-                    if self.idempotent:
-                        queue.lost_sequence = True
-                        self.transactions.needs_new_epoch = self.transactions.transactional_id is not None
+            for batch in [b for b in queue.window if unanswered or not b.on_wire]:
+                queue.window.remove(batch)
+                self._finish(batch, -1, -1, ((batch.maybe_written or batch.on_wire) and on_its_way) or error)
+                if self.idempotent:
+                    queue.lost_sequence = True
+                    self.transactions.needs_new_epoch = self.transactions.transactional_id is not None
             if queue.idle:
                 self.accumulator.waiting.pop(queue, None)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from barnabas.client.errors import (
     COORDINATOR_MOVED,
@@ -17,14 +18,6 @@ from barnabas.client.errors import (
     error_for,
 )
 from barnabas.client.net.core.backoff import Backoff
-from barnabas.client.producer.core.transaction_requests import (
-    ProducerIdentity,
-    add_offsets,
-    add_partitions,
-    end_transaction,
-    init_producer_id,
-    txn_offset_commit,
-)
 from barnabas.client.producer.core.transaction_state import (
     ABORTABLE,
     ABORTABLE_OFFSETS,
@@ -39,15 +32,29 @@ from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, Prep
 from barnabas.errors import ErrorCode, InvariantViolated
 from barnabas.ports import Rng
 from barnabas.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
     EndTxnResponse,
+    InitProducerIdRequest,
     InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
 
 _HIDDEN_LOSSES_MAX = 5  # Kafka closes the connection after an unknown version; a single loss can have other causes
+_TIMEOUT_MS_MAX = 0x7FFFFFFF
+_TWO_PHASE_VERSION = 6  # of InitProducerId; brokers support it without offering it in ApiVersions
+_INIT_VERSION_MAX = 5
 CONCURRENT_BACKOFF_MS = 20  # pause after CONCURRENT_TRANSACTIONS: the previous transaction is still completing
+
+
+T = TypeVar("T")
 
 
 class Transactions:
@@ -272,7 +279,7 @@ class Transactions:
             return self._init_producer_id()
         if state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.PREPARING, TransactionPhase.COMMITTING):
             if self._to_add:
-                return add_partitions(self._identity, list(self._to_add))
+                return self._add_partitions(list(self._to_add))
             if self._jobs:
                 return self._send_offsets(self._jobs[0])
         if state is TransactionPhase.PREPARING and drained:
@@ -283,23 +290,80 @@ class Transactions:
             if not self.started:  # no request was sent: the cluster has no transaction to end
                 self._ended()
                 return self._init_producer_id() if self.state is TransactionPhase.INITIALIZING else None
-            return end_transaction(self._identity, self.version, commit=state is TransactionPhase.COMMITTING)
+            return self._end_transaction(commit=state is TransactionPhase.COMMITTING)
         return None
 
     @property
-    def _identity(self) -> ProducerIdentity:
-        return ProducerIdentity(self.transactional_id, self.producer_id, self.producer_epoch)
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "transactional_id": self.transactional_id or "",
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+        }
 
     def _init_producer_id(self) -> Outgoing:
-        return init_producer_id(
-            self._identity, timeout_ms=self.timeout_ms, two_phase=self.two_phase, keep_prepared=self._keep_prepared
+        transactional = self.transactional_id is not None
+        bump = transactional and self.producer_id >= 0
+        hidden = _TWO_PHASE_VERSION if self.two_phase or self._keep_prepared else 0
+        message = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            # An idempotent producer has no transactions to time out; Java sends the maximum.
+            transaction_timeout_ms=self.timeout_ms if transactional else _TIMEOUT_MS_MAX,
+            producer_id=self.producer_id if bump else -1,
+            producer_epoch=self.producer_epoch if bump else -1,
+            enable_2pc=self.two_phase,
+            keep_prepared_txn=self._keep_prepared,
+        )
+        return Outgoing(
+            Step.INIT_PRODUCER_ID,
+            message,
+            "transaction" if transactional else "",
+            self.transactional_id or "",
+            version_max=hidden or _INIT_VERSION_MAX,
+            version_min=hidden,
         )
 
+    def _add_partitions(self, partitions: list[TopicPartition]) -> Outgoing:
+        """Needed by transaction protocol 1 before the first batch of a partition."""
+        message = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id or "",
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=topic, partitions=numbers)
+                for topic, numbers in _by_topic((tp, tp.partition) for tp in partitions)
+            ],
+        )
+        return self._to_coordinator(Step.ADD_PARTITIONS, message, 3, partitions=partitions)
+
     def _send_offsets(self, job: OffsetsJob) -> Outgoing:
-        if self.version < 2 and not job.added:
-            return add_offsets(self._identity, job)
+        group = job.group
+        if (
+            self.version < 2 and not job.added
+        ):  # with version 2 the group's coordinator adds the group to the transaction
+            added = AddOffsetsToTxnRequest(**self._identity, group_id=group.group_id)
+            return self._to_coordinator(Step.ADD_OFFSETS, added, 4, job=job)
         self.started = True
-        return txn_offset_commit(self._identity, job, self.version)
+        message = TxnOffsetCommitRequest(
+            **self._identity,
+            group_id=group.group_id,
+            generation_id=group.generation_id,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=[
+                TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
+                for topic, partitions in _by_topic((tp, _commit_of(tp, at)) for tp, at in job.offsets.items())
+            ],
+        )
+        version_max = 5 if self.version >= 2 else 4
+        return Outgoing(Step.COMMIT_OFFSETS, message, "group", group.group_id, version_max, job=job)
+
+    def _end_transaction(self, *, commit: bool) -> Outgoing:
+        message = EndTxnRequest(**self._identity, committed=commit)
+        return self._to_coordinator(Step.END, message, 5 if self.version >= 2 else 4)
+
+    def _to_coordinator(self, step: Step, message: object, version_max: int, **more: Any) -> Outgoing:
+        return Outgoing(step, message, "transaction", self.transactional_id or "", version_max, **more)
 
     def _on_init(self, request: Outgoing, response: InitProducerIdResponse, now_ms: int) -> None:
         code = code_of(response.error_code)
@@ -471,3 +535,19 @@ class Transactions:
         if self.state not in VALID_PREVIOUS[state]:
             raise InvariantViolated(f"a producer cannot become {state.value} from {self.state.value}")
         self.state = state
+
+
+def _by_topic(items: Iterable[tuple[TopicPartition, T]]) -> Iterable[tuple[str, list[T]]]:
+    topics: dict[str, list[T]] = {}
+    for tp, item in items:
+        topics.setdefault(tp.topic, []).append(item)
+    return topics.items()
+
+
+def _commit_of(tp: TopicPartition, committed: OffsetAndMetadata) -> TxnOffsetCommitRequestPartition:
+    return TxnOffsetCommitRequestPartition(
+        partition_index=tp.partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        committed_metadata=committed.metadata,
+    )
