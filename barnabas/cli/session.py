@@ -38,7 +38,7 @@ from barnabas.cli.client_properties import (
 from barnabas.cli.profiles import Profiles
 from barnabas.cli.streams import READER_GONE, OutputUnwritable, printable
 from barnabas.client.errors import AuthorizationFailed, BrokerUnreachable, IllegalState, KafkaError, ResponseError
-from barnabas.client.net.core.bootstrap import parse_bootstrap
+from barnabas.client.net.core.connection_config import parse_bootstrap
 from barnabas.errors import BarnabasError, LocalProtocolError
 from barnabas.runtime.loop import loop_factory
 from barnabas.runtime.network import AsyncioNetwork

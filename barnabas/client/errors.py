@@ -10,41 +10,6 @@ from barnabas.client.types import TopicPartition
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 
-__all__ = [
-    "COORDINATOR_MOVED",
-    "AuthenticationFailed",
-    "AuthorizationFailed",
-    "BrokerUnreachable",
-    "BufferExhausted",
-    "ClientClosed",
-    "CommitFailed",
-    "CorruptRecords",
-    "DeliveryTimedOut",
-    "IllegalState",
-    "InvalidTopic",
-    "KafkaError",
-    "LogTruncated",
-    "NoOffsetForPartition",
-    "NotKafka",
-    "OffsetOutOfRange",
-    "PartlyWritten",
-    "ProducerFailed",
-    "ProducerFenced",
-    "RecordTooLarge",
-    "RequestTimedOut",
-    "ResponseError",
-    "SendFailed",
-    "SerializationFailed",
-    "TopicAlreadyExists",
-    "TransactionFailed",
-    "UnknownGroup",
-    "UnknownTopicOrPartition",
-    "UnsupportedByBroker",
-    "check_topic_name",
-    "code_of",
-    "error_for",
-]
-
 
 class KafkaError(BarnabasError):
     """Root of the client's errors.

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.client.errors import IllegalState
-from barnabas.client.net.core.bootstrap import parse_bootstrap
-from barnabas.client.net.core.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig, parse_bootstrap
 from barnabas.client.net.offsets import EARLIEST, LATEST
 from barnabas.client.net.security_properties import SECURITY_PROPERTIES, security_from_properties
 from barnabas.client.types import TopicPartition

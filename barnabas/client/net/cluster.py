@@ -7,20 +7,27 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, RequestTimedOut
+from barnabas.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    IllegalState,
+    KafkaError,
+    RequestTimedOut,
+    code_of,
+    error_for,
+)
 from barnabas.client.loop_affinity import HomeLoop
-from barnabas.client.net.coordinators import Coordinators
 from barnabas.client.net.core.backoff import Backoff
-from barnabas.client.net.core.bootstrap import parse_bootstrap
-from barnabas.client.net.core.connection_config import ConnectionConfig
+from barnabas.client.net.core.connection_config import ConnectionConfig, parse_bootstrap
 from barnabas.client.net.core.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.client.net.failures import all_failed, first_error, hopeless, no_answer, refused_login, unreachable_broker
 from barnabas.client.net.security import ClientSecurity
 from barnabas.client.net.transport import Connection
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode, LocalProtocolError
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Rng
 from barnabas.protocol.exchange import Features
@@ -30,9 +37,14 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng
 from barnabas.runtime.scope import Scope
 
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.groups import FindCoordinatorResponse
+
 log = logging.getLogger("barnabas.client.net")
 
 _VERSION_MAX = 0x7FFF
+_KEY_TYPES = {"group": 0, "transaction": 1}  # of FindCoordinator
+_FIND_VERSION_MAX = 4
 _TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # the versions of Produce, EndTxn and TxnOffsetCommit that TV2 needs
 # Another broker is asked after this time; each time-out doubles it.
 _SILENCE_MS = 1_000
@@ -85,7 +97,7 @@ class NetworkClient:
         self._topics: dict[str, None] = {}
         self._connections: dict[tuple[int, Purpose], Connection] = {}
         self._transaction_version: int | None = None  # the last known one
-        self._coordinators = Coordinators(self)
+        self._coordinators = _Coordinators(self)
         self._waiters = Waiters(self.clock)
         self._refresh_wanted = asyncio.Event()
         self._refresh_urgent = asyncio.Event()  # ends the pause between two refreshes
@@ -524,3 +536,81 @@ class _UnresponsiveBrokers:
                 del self._silent[connection]
                 text = f"{connection.host}:{connection.port} does not answer, and other brokers have taken over"
                 connection.drop(BrokerUnreachable(text, broker=connection.node_id))
+
+
+class _Coordinators:
+    """Coordinators by kind ("group" or "transaction") and key: a cache, and at most one look-up of each at a time."""
+
+    def __init__(self, cluster: NetworkClient) -> None:
+        self._cluster = cluster
+        self._known: dict[tuple[str, str], int] = {}
+        self._lookups: dict[tuple[str, str], None] = {}
+        self._errors: dict[tuple[str, str], KafkaError] = {}
+
+    def get(self, kind: str, key: str) -> int | None:
+        """Node id; None during a look-up, which starts here if necessary. Raises KafkaError if it failed for good."""
+        cluster = self._cluster
+        found = self._known.get((kind, key))
+        if found in cluster.metadata.brokers:
+            return found
+        self._known.pop((kind, key), None)
+        error = self._errors.pop((kind, key), None)
+        if error is not None:
+            raise error
+        self._begin(kind, key)
+        return None
+
+    def look_again(self, node_id: int) -> None:
+        """Looks up the coordinators on an unresponsive broker; the old ones stay until then."""
+        for kind, key in [each for each, known in self._known.items() if known == node_id]:
+            self._begin(kind, key)
+
+    def nodes(self) -> set[int]:
+        return set(self._known.values())
+
+    def forget(self, kind: str, key: str) -> None:
+        """Drops a coordinator that moved or is unreachable; the next `get` looks it up again."""
+        self._known.pop((kind, key), None)
+
+    def _begin(self, kind: str, key: str) -> None:
+        if (kind, key) not in self._lookups and not self._cluster.closed:
+            self._lookups[kind, key] = None
+            self._cluster.scope.start(self._look_up(kind, key), name=f"find {kind} coordinator")
+
+    async def _look_up(self, kind: str, key: str) -> None:
+        # here: plain producers need no coordinator
+        from barnabas.protocol.messages.groups import FindCoordinatorRequest
+
+        cluster = self._cluster
+        request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind], coordinator_keys=[key])
+        backoff = Backoff(cluster.retry_backoff_ms, cluster.rng)
+        try:
+            while not cluster.closed:
+                try:
+                    response: FindCoordinatorResponse = await cluster.ask_any(request, version_max=_FIND_VERSION_MAX)
+                    found = response.coordinators[0] if response.coordinators else response
+                    code = code_of(found.error_code)
+                    if code is not ErrorCode.NONE:
+                        raise error_for(code, found.error_message)
+                except KafkaError as error:
+                    if not error.retriable:
+                        self._errors[kind, key] = error
+                        return
+                except LocalProtocolError as error:  # no request can carry the key: a lone surrogate, or too long
+                    refusal = IllegalState(f"{kind} {key!r}: {error}")
+                    refusal.__cause__ = error
+                    self._errors[kind, key] = refusal
+                    return
+                else:
+                    known = cluster.metadata.brokers.get(found.node_id)
+                    if known is None or (known.host, known.port) != (found.host, found.port):
+                        cluster.metadata.brokers[found.node_id] = BrokerEndpoint(found.node_id, found.host, found.port)
+                    # The broker that named an unreachable coordinator has probably not noticed its failure yet.
+                    if not cluster.unreachable(found.node_id):
+                        self._known[kind, key] = found.node_id
+                        return
+                await asyncio.sleep(backoff.pause_ms(cluster.clock.monotonic_ms()) / 1000)
+        finally:
+            self._lookups.pop((kind, key), None)
+            if not cluster.closed:
+                cluster.notify_change()

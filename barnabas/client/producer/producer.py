@@ -23,18 +23,17 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.producer.core.batching import BATCH_OVERHEAD, Accumulator, PartitionQueue, record_size_max
 from barnabas.client.producer.core.config import ProducerConfig
-from barnabas.client.producer.core.outgoing_record import as_bytes, checked_headers, checked_timestamp, serialized
 from barnabas.client.producer.core.sender import Sender
 from barnabas.client.producer.core.transaction_state import TransactionPhase
 from barnabas.client.producer.core.transactions import Transactions
-from barnabas.client.producer.delivery import Delivery
-from barnabas.client.producer.divided_batch import divided
+from barnabas.client.producer.delivery import Delivery, divided
 from barnabas.client.producer.routing import Routing
 from barnabas.client.types import (
     Acks,
     BytesLike,
     CompressionType,
     ConsumerGroupMetadata,
+    Headers,
     HeadersToSend,
     OffsetAndMetadata,
     PreparedTransaction,
@@ -262,8 +261,8 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         key_data: Any = key
         data: Any = value
         if self._value_serializer is not None or self._key_serializer is not None:
-            key_data = serialized("key", self._key_serializer, key, topic)
-            data = serialized("value", self._value_serializer, value, topic)
+            key_data = _serialized("key", self._key_serializer, key, topic)
+            data = _serialized("value", self._value_serializer, value, topic)
         accumulator = self._accumulator
         if accumulator.full_batches:
             accumulator.full_batches = 0
@@ -271,16 +270,16 @@ class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
         route = self._routing.routes.get(topic) if type(topic) is str else None
         if route is None or accumulator.bytes_held > self._routing.buffer_memory:
             route = await self._routing.open(topic)
-        size, pairs = _BARE_RECORD_SIZE_MAX, checked_headers(headers, topic) if headers else ()
+        size, pairs = _BARE_RECORD_SIZE_MAX, _checked_headers(headers, topic) if headers else ()
         if key_data is not None:
-            key_data = key_data if type(key_data) is bytes else as_bytes(key_data, "key", topic)
+            key_data = key_data if type(key_data) is bytes else _as_bytes(key_data, "key", topic)
             size += len(key_data)
         if data is not None:
-            data = data if type(data) is bytes else as_bytes(data, "value", topic)
+            data = data if type(data) is bytes else _as_bytes(data, "value", topic)
             size += len(data)
         if pairs:
             size = record_size_max(key_data, data, pairs)
-        timestamp_ms = self._clock.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms, topic)
+        timestamp_ms = self._clock.now_ms() if timestamp_ms is None else _checked_timestamp(timestamp_ms, topic)
         if size + BATCH_OVERHEAD > self._max_request_size:
             raise self._config.too_large("record", size, topic)
         queue = route.choose(key_data, size) if partition is None else route.queue(partition)
@@ -617,3 +616,53 @@ class Transaction(Generic[P]):
             await producer.abort_transaction()
         except KafkaError as failure:
             log.warning("the transaction was left by %r and could not be aborted: %s", error, failure)
+
+
+def _as_bytes(data: Any, what: str, topic: str) -> bytes:
+    """Copies a mutable buffer, because the record is sent later."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise SerializationFailed(
+        f"a {what} must be bytes or None, not {type(data).__name__}; or set {what}_serializer", topic=topic
+    )
+
+
+def _checked_headers(headers: HeadersToSend, topic: str) -> Headers:
+    """Headers as pairs with bytes values, from a dict or pairs with bytes, str or None. Raises SerializationFailed."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    try:
+        checked = [(name, _header_value(data)) for name, data in pairs]
+        if all(isinstance(name, str) for name, _ in checked):
+            return checked
+    except (TypeError, ValueError):
+        pass
+    raise SerializationFailed(
+        f"headers must be a dict or pairs, of str and bytes, str or None; not {headers!r}", topic=topic
+    )
+
+
+def _header_value(data: Any) -> bytes | None:
+    if data is None or type(data) is bytes:
+        return data
+    return data.encode() if isinstance(data, str) else bytes(memoryview(data))
+
+
+def _checked_timestamp(timestamp_ms: Any, topic: str) -> int:
+    if type(timestamp_ms) is not int:
+        raise SerializationFailed(f"timestamp_ms must be an int, not {timestamp_ms!r}", topic=topic)
+    if not 0 <= timestamp_ms < 1 << 63:  # Java's producer refuses negative ones, too
+        raise SerializationFailed(f"timestamp_ms must be from 0 to {(1 << 63) - 1}, not {timestamp_ms}", topic=topic)
+    return timestamp_ms
+
+
+def _serialized(what: str, serializer: Any, data: Any, topic: str) -> Any:
+    """Serializes; None stays null. Raises SerializationFailed if the serializer raised or did not return bytes."""
+    if serializer is None or data is None:
+        return data
+    try:
+        result = serializer(data)
+    except Exception as error:
+        raise SerializationFailed(f"the {what} serializer raised {error!r}", topic=topic) from error
+    if result is None or isinstance(result, bytes | bytearray | memoryview):
+        return result
+    raise SerializationFailed(f"{what}_serializer returned {type(result).__name__}; it must return bytes", topic=topic)

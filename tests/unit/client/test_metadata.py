@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.client.errors import IllegalState
-from barnabas.client.net.core.bootstrap import parse_bootstrap
+from barnabas.client.net.core.connection_config import parse_bootstrap
 from barnabas.client.net.core.metadata import NO_ID, ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.client.producer.core.murmur2 import murmur2, partition_for_key
-from barnabas.client.producer.core.partitioning import StickyPartitioner
+from barnabas.client.producer.routing import StickyPartitioner
 from tests.support.rng import SeededRng
 
 

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
 from barnabas.client.errors import IllegalState
-from barnabas.client.net.core.bootstrap import parse_bootstrap
 from barnabas.client.net.security_config import SecurityConfig
 
 INT32_MAX: Final = 2**31 - 1
 _LEAST: Final = {"request_timeout_ms": 1, "max_poll_records": 1, "max_poll_interval_ms": 1, "session_timeout_ms": 1}
 _MOST: Final = {"buffer_memory": 2**63 - 1}
 _CHECKED: Final = {"int": int, "str": str, "bool": bool}  # by annotation; other types are checked where they are used
+
+
+def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
+    """Addresses of "host:port,host:port" or a list. The default port is 9092; IPv6 needs brackets. Raises IllegalState."""
+    if isinstance(servers, str):
+        servers = servers.split(",")
+    parts = list(servers) if isinstance(servers, Iterable) else [servers]
+    if not all(isinstance(part, str) for part in parts):
+        raise IllegalState(f"bootstrap_servers must be 'host:port' or a list of such strings, not {servers!r}")
+    addresses = []
+    for part in (p.strip() for p in parts):
+        if not part:
+            continue
+        if "/" in part:
+            raise IllegalState(f"bootstrap_servers: {part!r} is a URL or path; use host:port")
+        host, colon, port = part.rpartition(":")
+        if not colon or part.endswith("]"):
+            host, port = part, "9092"
+        if not port.isdecimal() or not host:
+            raise IllegalState(f"bootstrap_servers: {part!r} is not host:port")
+        if ":" in host and not (host.startswith("[") and host.endswith("]")):
+            raise IllegalState(f"bootstrap_servers: {part!r}: an IPv6 address needs brackets: '[::1]:9092'")
+        if not 0 < int(port) < 65_536:
+            raise IllegalState(f"bootstrap_servers: {part!r}: the port must be a number from 1 to 65535")
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
+        raise IllegalState("bootstrap_servers: it contains no address; set for example 'localhost:9092'")
+    return addresses
 
 
 def check_setting(name: str, annotation: str, value: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.record_codec import NewRecord, decode
@@ -261,11 +261,6 @@ class Accumulator:
         self.bytes_held += first.size_bytes + second.size_bytes - batch.size_bytes
         self.incomplete[batch.serial] += 1
         return first, second
-
-    def batches(self) -> Iterator[ProducerBatch]:
-        for queue in self.queues.values():
-            yield from queue.window
-            yield from queue.queue
 
     @property
     def last_serial(self) -> int:

@@ -184,10 +184,6 @@ class Sender:
             if queue.idle:
                 self.accumulator.waiting.pop(queue, None)
 
-    @property
-    def on_wire(self) -> int:
-        return sum(self._in_flight.values())
-
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def on_unsent(self, dispatch: Dispatch, now_ms: int) -> None:
