@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import groupby
 from typing import Any
 
 import pytest
@@ -20,8 +19,6 @@ from barnabas.client import (
 from barnabas.client.errors import (
     AuthorizationFailed,
     IllegalState,
-    NoOffsetForPartition,
-    OffsetOutOfRange,
     RecordTooLarge,
     SerializationFailed,
 )
@@ -77,16 +74,6 @@ async def test_many_partitions_keep_their_order_and_keys_their_partition(
     assert all(r.partition == partition_for_key(r.key, 7) for r in records)
 
 
-async def test_records_without_key_go_to_a_partition_by_the_batch(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await make_topic(admin, name, 4)
-    async with Producer(bootstrap_servers=bootstrap, max_batch_size=1_000) as producer:
-        sent = [await (await producer.send(topic, b"x" * 69)) for _ in range(400)]
-    partitions = [m.partition for m in sent]
-    assert set(partitions) == {0, 1, 2, 3}
-    runs = [len(list(run)) for _, run in groupby(partitions)]
-    assert all(run % 10 == 0 for run in runs), "ten records fill a batch"
-
-
 async def test_log_append_time_is_told(bootstrap: str, admin: Admin, name: str) -> None:
     topic = await make_topic(admin, name, message_timestamp_type="LogAppendTime")
     async with Producer(bootstrap_servers=bootstrap) as producer:
@@ -122,15 +109,6 @@ async def test_a_record_of_a_mebibyte_and_one_too_many(bootstrap: str, admin: Ad
             await producer.send(topic, b"x" * 3_000_000)
         await producer.send_and_wait(topic, b"after")  # the refused record left no gap in the sequence
     assert values(await read_all(bootstrap, topic)) == [big, b"after"]
-
-
-async def test_a_batch_too_large_for_the_topic_is_split(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await make_topic(admin, name, max_message_bytes="2000")
-    async with Producer(bootstrap_servers=bootstrap, max_batch_size=50_000, linger_ms=50) as producer:
-        futures = [await producer.send(topic, b"%03d" % i + b"x" * 97) for i in range(300)]
-        await producer.flush()
-        assert [f.result().offset for f in futures] == list(range(300))
-    assert [int(v[:3]) for v in values(await read_all(bootstrap, topic))] == list(range(300))
 
 
 @pytest.mark.parametrize("codec", [None, "lz4"])
@@ -175,19 +153,6 @@ async def test_an_encoded_batch_belongs_to_its_transaction(bootstrap: str, admin
             await producer.send_batch(topic, 0, packed)
     records = await read_all(bootstrap, topic, isolation_level="read_committed")
     assert values(records) == [b"%d" % i for i in range(100)] * 2
-
-
-async def test_an_encoded_batch_above_the_topics_limit_is_refused_whole(
-    bootstrap: str, admin: Admin, name: str
-) -> None:
-    topic = await make_topic(admin, name, max_message_bytes="2000")
-    packed = encode_records([NewRecord(None, bytes(100), 1) for i in range(100)])
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        refused = await producer.send_batch(topic, 0, packed)
-        after = await producer.send(topic, b"after")
-        with pytest.raises(RecordTooLarge):
-            await refused
-        assert (await after).offset == 0  # the refused batch left no gap in the sequence
 
 
 async def test_an_encoded_batch_above_the_topics_limit_is_divided(bootstrap: str, admin: Admin, name: str) -> None:
@@ -269,46 +234,6 @@ async def test_positions(bootstrap: str, admin: Admin, name: str) -> None:
         assert await consumer.position(one) == 100
         with pytest.raises(IllegalState):
             consumer.seek(TopicPartition(topic, 7), 0)
-
-
-async def test_out_of_range_resets_or_raises(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await make_topic(admin, name)
-    tp = TopicPartition(topic, 0)
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        for i in range(10):
-            await producer.send_and_wait(topic, b"%d" % i)
-    assert await admin.delete_records({tp: 4}) == {tp: 4}
-    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
-        consumer.assign([tp])
-        consumer.seek(tp, 2)
-        assert (await consumer.getone()).offset == 4
-    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none") as consumer:
-        consumer.assign([tp])
-        with pytest.raises(NoOffsetForPartition):
-            await consumer.getone()
-        consumer.seek(tp, 2)
-        with pytest.raises(OffsetOutOfRange) as refused:
-            await consumer.getone()
-        assert (refused.value.topic, refused.value.partition) == (topic, 0)
-        consumer.seek(tp, 9)
-        assert (await consumer.getone()).offset == 9
-
-
-async def test_a_batch_larger_than_every_limit_still_comes(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await make_topic(admin, name)
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        for i in range(3):
-            await producer.send_and_wait(topic, bytes([i]) * 200_000)
-    async with Consumer(
-        topic,
-        bootstrap_servers=bootstrap,
-        auto_offset_reset="earliest",
-        max_partition_fetch_bytes=1_000,
-        fetch_max_bytes=1_000,
-    ) as consumer:
-        async with asyncio.timeout(60):
-            for i in range(3):
-                assert (await consumer.getone()).value == bytes([i]) * 200_000
 
 
 async def test_groups_and_transactions_are_listed(bootstrap: str, admin: Admin, name: str) -> None:

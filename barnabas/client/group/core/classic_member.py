@@ -408,13 +408,8 @@ def user_data(strategy: str, owned: Ownership) -> bytes | None:
         return encode(CooperativeStickyUserData(generation_id=owned.generation_id), 0)
     if strategy != _EAGER or not owned.partitions:
         return None
-    topics: dict[str, TopicPartitions] = {}
-    for topic, partition in owned.partitions:
-        topics.setdefault(topic, TopicPartitions(topic=topic)).partitions.append(partition)
-    return encode(
-        StickyUserData(previous_assignment=list(topics.values()), generation_id=owned.generation_id),
-        StickyUserData.VERSIONS[1],
-    )
+    data = StickyUserData(previous_assignment=_to_wire(owned.partitions), generation_id=owned.generation_id)
+    return encode(data, StickyUserData.VERSIONS[1])
 
 
 def read_ownership(strategy: str, subscription: ConsumerProtocolSubscription) -> Ownership:
