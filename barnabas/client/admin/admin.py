@@ -43,7 +43,7 @@ from barnabas.client.loop_affinity import LoopBound, bound_to_loop
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.core.connection_config import ConnectionConfig
 from barnabas.client.net.core.metadata import BrokerEndpoint, TopicInfo
-from barnabas.client.net.deadline import Deadline, ask, ask_leaders
+from barnabas.client.net.deadline import Deadline, ask_broker, ask_leaders
 from barnabas.client.net.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.types import (
@@ -1282,7 +1282,7 @@ class Admin(LoopBound):
     # -- internal ------------------------------------------------------------------------------------------------------
 
     async def _ask(self, request: Any, result_of: Callable[[Any], Any] | None = _whole, **to: Any) -> Any:
-        """Sends a request until it succeeds, and returns the response; the arguments `to` are those of `ask`.
+        """Sends a request until it succeeds, and returns the response; the arguments `to` are those of `ask_broker`.
 
         `result_of` selects the part of the response that has error_code (and error_message); None: nothing is checked.
         """
@@ -1296,7 +1296,7 @@ class Admin(LoopBound):
             text = getattr(result, "error_message", None)
             return error_for(result.error_code, text, topic=topic, partition=partition)
 
-        return await ask(self._cluster, request, failure_of, **to)
+        return await ask_broker(self._cluster, request, failure_of, **to)
 
     async def _each(
         self,

@@ -14,7 +14,7 @@ from barnabas.client.consumer.core.config import ConsumerConfig
 from barnabas.client.consumer.core.fetch_state import PartitionState, Reset
 from barnabas.client.consumer.core.fetching import Fetcher
 from barnabas.client.consumer.reader import Reader
-from barnabas.client.consumer.subscription import Protocols, Subscription
+from barnabas.client.consumer.subscription import GroupProtocols, Subscription
 from barnabas.client.errors import ClientClosed, IllegalState, RequestTimedOut
 from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.committed_offsets import committed_offsets
@@ -149,7 +149,7 @@ class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
         )
         if config.group_id is not None:
             hooks = GroupHooks(self._apply_assignment, self._commits.before_revoke, self._reader.notify)
-            protocols = Protocols(
+            protocols = GroupProtocols(
                 partial(_classic_group, config, config.group_id, cluster, hooks),
                 partial(_consumer_group, config, config.group_id, cluster, hooks),
             )

@@ -26,7 +26,7 @@ _NO_PARTITION = -1
 _REFUSALS: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
 
 
-class Protocols(NamedTuple):
+class GroupProtocols(NamedTuple):
     """Make the membership of a consumer, in either protocol."""
 
     classic: Callable[[], ClassicGroup]
@@ -42,7 +42,7 @@ class Subscription:
 
     def __init__(self, cluster: NetworkClient, fetcher: Fetcher, group_id: str | None) -> None:
         self.group: Group | None = None
-        self.protocols: Protocols | None = None
+        self.protocols: GroupProtocols | None = None
         self.listener: RebalanceListener | None = None
         self.chosen = False
         self._cluster = cluster

@@ -7,7 +7,7 @@ from typing import Any
 
 from barnabas.client.errors import KafkaError, error_for
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.deadline import ask
+from barnabas.client.net.deadline import ask_broker
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
@@ -47,7 +47,7 @@ async def committed_offsets(
             return error_for(answer.error_code, f"offsets of group {group.group_id!r} cannot be read")
         return _first_failure(answer.topics)
 
-    response = await ask(
+    response = await ask_broker(
         cluster,
         _fetch_request(group, wanted, as_member),
         failure_of,
@@ -80,7 +80,7 @@ async def commit_offsets(
     """
     if not offsets:
         return
-    await ask(
+    await ask_broker(
         cluster,
         _commit_request(group, offsets),
         lambda response: _first_failure(response.topics, f"offsets of group {group.group_id!r}"),

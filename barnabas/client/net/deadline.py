@@ -61,7 +61,7 @@ class Deadline:
         await self.pause(error)
 
 
-async def ask(
+async def ask_broker(
     cluster: NetworkClient,
     request: Any,
     failure_of: Callable[[Any], KafkaError | None],
@@ -121,7 +121,7 @@ async def ask_leaders(
     *,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, Any]:
-    """Asks the leaders of several partitions, as `ask`; returns the result of each partition.
+    """Asks the leaders of several partitions, as `ask_broker`; returns the result of each partition.
 
     `request` creates a request for partitions of one leader from the milliseconds left.
     """

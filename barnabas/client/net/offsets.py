@@ -7,7 +7,7 @@ from typing import Any
 
 from barnabas.client.errors import KafkaError, UnsupportedByBroker, error_for
 from barnabas.client.net.cluster import NetworkClient
-from barnabas.client.net.deadline import ask, ask_leaders
+from barnabas.client.net.deadline import ask_broker, ask_leaders
 from barnabas.client.types import OffsetAndTimestamp, TopicPartition
 from barnabas.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -82,7 +82,7 @@ async def epoch_ends(
             return error_for(code, topic=tp.topic, partition=tp.partition) if code else None
 
         try:
-            response = await ask(cluster, request, failure_of, leader=tp, timeout_ms=timeout_ms)
+            response = await ask_broker(cluster, request, failure_of, leader=tp, timeout_ms=timeout_ms)
             found[tp] = response.topics[0].partitions[0].end_offset
         except UnsupportedByBroker:
             found[tp] = -1
