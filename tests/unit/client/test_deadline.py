@@ -1,4 +1,4 @@
-"""Deadline: what a call says when its time has passed."""
+"""Requests of a caller: how long they are repeated, whom they go to, and what a call says when its time has passed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.errors import RequestTimedOut, UnknownTopicOrPartition, error_for
+from barnabas.client.errors import BrokerUnreachable, KafkaError, RequestTimedOut, UnknownTopicOrPartition, error_for
 from barnabas.client.net.core.metadata import ClusterMetadata
-from barnabas.client.net.deadline import MISSING_MS, Deadline
+from barnabas.client.net.deadline import MISSING_MS, Deadline, ask_broker, ask_leaders
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import (
@@ -84,3 +84,72 @@ def test_the_metadata_tell_why_a_partition_has_no_leader() -> None:
         metadata.no_leader(TopicPartition("orders", 7))
     )
     assert isinstance(metadata.no_leader(TopicPartition("gone", 0)), UnknownTopicOrPartition)
+
+
+class Brokers:
+    """A cluster whose brokers give the next of these outcomes, in this order: an error to raise, or an answer."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.clock, self.rng = Clock(), SimpleNamespace(random=lambda: 0.0)
+        self.retry_backoff_ms, self.request_timeout_ms = 1, 100
+        self.metadata = ClusterMetadata()
+        self.outcomes = list(outcomes)
+        self.asked: list[Any] = []
+        self.updates = self.forgotten = 0
+
+    async def find_coordinator(self, kind: str, key: str, *, timeout_ms: int) -> int:
+        return self.forgotten
+
+    def forget_coordinator(self, kind: str, key: str) -> None:
+        self.forgotten += 1
+
+    def want_update(self) -> None:
+        self.updates += 1
+
+    def add_topics(self, topics: Any) -> None:
+        assert list(topics) == ["orders", "orders"]
+
+    async def request(self, request: Any, *, node_id: int, **_: Any) -> Any:
+        self.asked.append((node_id, request))
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def listed(*results: tuple[int, ErrorCode]) -> Any:
+    partitions = [SimpleNamespace(partition_index=p, error_code=code) for p, code in results]
+    return SimpleNamespace(topics=[SimpleNamespace(name="orders", partitions=partitions)])
+
+
+async def test_a_coordinator_is_looked_up_again_if_it_moved_or_does_not_answer() -> None:
+    cluster: Any = Brokers(BrokerUnreachable("gone"), "moved", "loading", "done")
+    failures = {
+        "moved": error_for(ErrorCode.NOT_COORDINATOR),
+        "loading": error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    }
+    assert await ask_broker(cluster, "request", failures.get, coordinator=("group", "g")) == "done"
+    assert cluster.asked == [(0, "request"), (1, "request"), (2, "request"), (2, "request")]
+
+
+async def test_each_leader_is_asked_for_its_partitions_until_all_have_a_result() -> None:
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    refused = listed((1, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    cluster: Any = Brokers(listed((0, ErrorCode.NONE)), refused, listed((1, ErrorCode.NONE)))
+    cluster.metadata.leaders = {zero: 1, one: 2}
+    found = await ask_leaders(cluster, {zero: 7, one: 8}, lambda partitions, _left_ms: partitions)
+    assert {tp: result.partition_index for tp, result in found.items()} == {zero: 0, one: 1}
+    assert cluster.asked == [(1, {zero: 7}), (2, {one: 8}), (2, {one: 8})]
+    assert cluster.updates == 1
+
+
+async def test_a_final_error_of_one_partition_counts_before_a_passing_one_of_another() -> None:
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    answer = listed(
+        (0, ErrorCode.CORRUPT_MESSAGE), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    )  # the batch is damaged on disk
+    cluster: Any = Brokers(answer)
+    cluster.metadata.leaders = {zero: 1, one: 1}
+    with pytest.raises(KafkaError) as raised:
+        await ask_leaders(cluster, {zero: 7, one: 8}, lambda partitions, _left_ms: partitions)
+    assert (raised.value.code, raised.value.partition) == (ErrorCode.CORRUPT_MESSAGE, 0)
