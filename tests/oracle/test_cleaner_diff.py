@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import time
 import uuid
 from collections.abc import Callable
@@ -21,8 +20,8 @@ from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.elsewhere import wait_until
-from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS
-from tests.support.oracle.tools import TOOL
+from tests.support.oracle.real_kafka import SETTINGS
+from tests.support.oracle.tools import dumped
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
 from tests.support.storage.histories import clean
@@ -113,11 +112,9 @@ def batches(folder: Path, end_offset: int) -> list[Batch]:
 def complaints(folder: Path, end_offset: int) -> set[tuple[str, str]]:
     """(file, complaint) of Kafka's tool about the segments below an offset; gaps are no reason for one."""
     files = [path for path in sorted(folder.iterdir()) if path.stem.isdigit() and int(path.stem) < end_offset]
-    command = ["bash", str(KAFKA_UP), "tool", TOOL, "--deep-iteration", "--files", ",".join(map(str, files))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not re.search(r"isvalid: false|exception", done.stdout + done.stderr, re.IGNORECASE)
-    found = re.findall(rf"^(.*?){re.escape(str(folder))}/(\d+\.\w+)", done.stdout, re.MULTILINE)
+    said = dumped(files, "--deep-iteration")
+    assert not re.search(r"isvalid: false|exception", said, re.IGNORECASE)
+    found = re.findall(rf"^(.*?){re.escape(str(folder))}/(\d+\.\w+)", said, re.MULTILINE)
     return {(name, words) for words, name in found if not words.startswith(("Dumping", "Non-consecutive offsets"))}
 
 
