@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,7 +45,10 @@ async def test_sessions_outlive_the_tokens_of_the_java_client(tmp_path: Path) ->
     with identity_server() as server:
         server.lifetime_s = LIFETIME_S
         allowed = {"JAVA_TOOL_OPTIONS": f"-D{ALLOWED_URLS}={server.token_url}"}
-        run = partial(asyncio.to_thread, tool, environment=allowed)
+
+        async def run(*arguments: str) -> str:
+            return await asyncio.to_thread(tool, *arguments, environment=allowed)
+
         (tmp_path / "client.properties").write_text(client_properties(server))
         settings = {
             **oauth_settings(server, "SASL"),

@@ -148,17 +148,21 @@ def test_a_compacted_topic_stays_small_and_complete(serve: Serve) -> None:
     assert "Cleaner run: " in broker.broker(1).log
 
 
-def test_the_coordinators_logs_stay_small(serve: Serve) -> None:
+# By few transactions, and by half a million.
+@pytest.mark.parametrize(
+    ("lives", "producers", "count"), [(3, 2, 150), pytest.param(10, 20, 2_500, marks=pytest.mark.soak)]
+)
+def test_the_coordinators_logs_stay_small(serve: Serve, lives: int, producers: int, count: int) -> None:
     """Names and metadata are long, so that few transactions and commits fill many segments."""
     broker = serve(*EAGER)
-    ids = [f"t{n}" * 600 for n in range(2)]
+    ids = [f"t{n}" * 600 for n in range(producers)]
     with Wire(broker.bootstrap_servers) as wire:
         wire.create_topic("t")
-    for life in range(3):
+    for life in range(lives):
         with Wire(broker.bootstrap_servers) as wire:
             for transactional_id in ids:
                 producer = Transactions(wire, transactional_id)
-                for n in range(150):
+                for n in range(count):
                     producer.write("t", [NewRecord(b"k", b"v", 1_700_000_000_000)])
                     producer.end(commit=n % 3 != 0)
             for n in range(400):
@@ -171,10 +175,10 @@ def test_the_coordinators_logs_stay_small(serve: Serve) -> None:
                 f"{folder} is cleaned; see {broker.broker(1).log}",
             )
     with Wire(broker.bootstrap_servers) as wire:
-        assert _committed(wire) == 2_399
-        producers = [Transactions(wire, transactional_id) for transactional_id in ids]
-        assert len({producer.producer_id for producer in producers}) == 2
-        assert min(producer.epoch for producer in producers) > 450
+        assert _committed(wire) == 1_000 * lives - 601
+        found = [Transactions(wire, transactional_id) for transactional_id in ids]
+        assert len({producer.producer_id for producer in found}) == producers
+        assert min(producer.epoch for producer in found) > lives * count
 
 
 def _commit(wire: Wire, offset: int) -> None:
