@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from barnabas.protocol.records import iter_batches
@@ -96,29 +96,3 @@ def committed_offsets(wire: Wire, group: str, topic: str) -> dict[int, int]:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
     (found,) = wire.call(request, 9).groups[0].topics
     return {partition.partition_index: partition.committed_offset for partition in found.partitions}
-
-
-def test_java_consumer_speaks_the_consumer_protocol(barnabas: str) -> None:
-    """KIP-848: the Java consumer reads in such a group, and the tool shows it."""
-    topic, group = "java-consumers", "java-consumer-group"
-    with Wire(barnabas) as wire:
-        wire.create_topic(topic, 2)
-    values = fill(barnabas, topic, 10)
-    at = ("--bootstrap-server", barnabas)
-    read = said(
-        "consumer.ConsoleConsumer",
-        *(*at, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "10"),
-        *("--command-property", "group.protocol=consumer"),
-    )
-    assert sorted(word for line in read for word in line if word.startswith("value-")) == sorted(values)
-    member = Consumer({"bootstrap.servers": barnabas, "group.id": group, "group.protocol": "consumer"})
-    member.subscribe([topic])
-    try:
-        while not member.assignment():
-            member.poll(0.1)
-        members = said(GROUPS_TOOL, *at, "--describe", "--group", group, "--members", "--verbose")
-        assert f"{topic}:0,1" in members[-1]
-    finally:
-        member.close()
-    with Wire(barnabas) as wire:
-        assert committed_offsets(wire, group, topic) == {0: 5, 1: 5}
