@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,19 +38,10 @@ EAGER = (
     "offsets.topic.segment.bytes=1048576",
 )
 MIB = 1 << 20
-CONCURRENT_TRANSACTIONS = 51
 
 
 def log_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.log"))
-
-
-def patiently(wire: Wire, request: Any, version: int) -> Any:
-    deadline = time.monotonic() + 60
-    while (answer := wire.call(request, version)).error_code in {CONCURRENT_TRANSACTIONS, *NOT_READY}:
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.005)
-    return answer
 
 
 class Transactions:
@@ -62,7 +52,7 @@ class Transactions:
         self.transactional_id = transactional_id
         wire.find_coordinator(transactional_id, 1)
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        begun = patiently(wire, request, 4)
+        begun = wire.patiently(request, 4)
         assert begun.error_code == 0
         self.producer_id, self.epoch = begun.producer_id, begun.producer_epoch
 
@@ -85,7 +75,7 @@ class Transactions:
             producer_epoch=self.epoch,
             committed=commit,
         )
-        ended = patiently(self.wire, request, 5)
+        ended = self.wire.patiently(request, 5)
         assert ended.error_code == 0
         self.producer_id, self.epoch = ended.producer_id, ended.producer_epoch
 
@@ -199,5 +189,5 @@ def _commit(wire: Wire, offset: int) -> None:
 def _committed(wire: Wire) -> int:
     wire.find_coordinator("g", 0)
     request = OffsetFetchRequest(group_id="g", topics=[TopicPartitionIndexes(name="t", partition_indexes=[0])])
-    answer = patiently(wire, request, 7)
+    answer = wire.patiently(request, 7)
     return int(answer.topics[0].partitions[0].committed_offset)
