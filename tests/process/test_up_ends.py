@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import barnabas, called
 from tests.support.processes.up import COMMAND, SECONDS_MAX, Up
 
 pytestmark = pytest.mark.process
@@ -202,12 +202,12 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for wrong in (file, file / "below", Path("/proc/nowhere")):
-        refused = barnabas("up", "--brokers", "1", "--port", "0", "--data", str(wrong))
+        refused = called("up", "--brokers", "1", "--port", "0", "--data", str(wrong))
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused.stderr
         assert str(wrong) in refused.stderr
     if os.geteuid() != 0:
         tmp_path.chmod(0o500)
-        refused = barnabas("up", "--brokers", "1", "--port", "0", "--data", str(tmp_path))
+        refused = called("up", "--brokers", "1", "--port", "0", "--data", str(tmp_path))
         assert "name a directory where this user may write" in refused.stderr
 
 
