@@ -284,7 +284,7 @@ def test_an_import_of_node_in_a_unit_test_is_found(tmp_path: Path) -> None:
 
 
 # What starts `barnabas serve` besides the test kit.
-STARTERS = {"OpenBroker", "ServedBroker", "barnabas_nodes", "secured_nodes", "served_world"}
+STARTERS = {"OpenBroker", "ServedBroker", "barnabas_nodes", "served_world"}
 
 
 def other_starts(tests: Path) -> list[str]:

@@ -202,7 +202,7 @@ class _Sink:
             requests,
             self.participants(requests),
             forgotten=options.forgotten,
-            slot_timeout_ms=timeout_ms if options.reuse else None,
+            slot_timeout_ms=timeout_ms,
         )
 
     # -- tasks ---------------------------------------------------------------------------------------------------------

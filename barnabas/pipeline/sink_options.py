@@ -30,7 +30,6 @@ _OWN = (
     "sink.id",
     "sink.adopt",
     "sink.forget",
-    "sink.reuse.ids",
     "transaction.timeout.ms",
     "two.phase.commit",
     *_COLUMN_OPTIONS,
@@ -79,7 +78,6 @@ class SinkOptions:
     iceberg_catalog: dict[str, str]
     adopt: bool
     forgotten: int | None
-    reuse: bool
     two_phase: bool | None  # None: as the cluster is configured
     transaction_timeout_ms: int | None  # None: the longest that the cluster allows
     compression: str | None
@@ -129,7 +127,6 @@ class SinkOptions:
             iceberg_catalog=options.prefixed,
             adopt=options.flag("sink.adopt", False),
             forgotten=options.number("sink.forget", 1),
-            reuse=options.flag("sink.reuse.ids", True),
             two_phase=None if two_phase == "auto" else two_phase == "true",
             transaction_timeout_ms=options.number("transaction.timeout.ms", 1_000, 2**31 - 1),
             compression=None if compression == "none" else compression,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,8 @@ from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.elsewhere import wait_until
-from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS
-from tests.support.oracle.tools import TOOL
+from tests.support.oracle.real_kafka import SETTINGS
+from tests.support.oracle.tools import dumped
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
 from tests.support.storage.histories import clean
@@ -113,30 +112,37 @@ def batches(folder: Path, end_offset: int) -> list[Batch]:
 def complaints(folder: Path, end_offset: int) -> set[tuple[str, str]]:
     """(file, complaint) of Kafka's tool about the segments below an offset; gaps are no reason for one."""
     files = [path for path in sorted(folder.iterdir()) if path.stem.isdigit() and int(path.stem) < end_offset]
-    command = ["bash", str(KAFKA_UP), "tool", TOOL, "--deep-iteration", "--files", ",".join(map(str, files))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not re.search(r"isvalid: false|exception", done.stdout + done.stderr, re.IGNORECASE)
-    found = re.findall(rf"^(.*?){re.escape(str(folder))}/(\d+\.\w+)", done.stdout, re.MULTILINE)
+    said = dumped(files, "--deep-iteration")
+    assert not re.search(r"isvalid: false|exception", said, re.IGNORECASE)
+    found = re.findall(rf"^(.*?){re.escape(str(folder))}/(\d+\.\w+)", said, re.MULTILINE)
     return {(name, words) for words, name in found if not words.startswith(("Dumping", "Non-consecutive offsets"))}
 
 
-def configure(admin: AdminClient, whose: ConfigResource, key: str, value: str) -> None:
+def configure(admin: AdminClient, whose: ConfigResource, key: str, value: str | None) -> None:
+    """Sets a key; None deletes it."""
     resource = ConfigResource(whose.restype, whose.name)
-    resource.add_incremental_config(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    resource.add_incremental_config(ConfigEntry(key, value, incremental_operation=operation))
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(30)
 
 
-def test_the_same_records_stay(kafka_data: tuple[str, Path], tmp_path: Path) -> None:
+@pytest.fixture
+def admin(kafka_data: tuple[str, Path]) -> Iterator[AdminClient]:
+    """Of the Kafka that tests share, whose cleaner looks ten times a second meanwhile."""
+    admin = AdminClient({"bootstrap.servers": kafka_data[0]})
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1")
+    configure(admin, broker, "log.cleaner.backoff.ms", "100")
+    yield admin
+    configure(admin, broker, "log.cleaner.backoff.ms", None)
+
+
+def test_the_same_records_stay(kafka_data: tuple[str, Path], admin: AdminClient, tmp_path: Path) -> None:
     """Of Kafka's log we clean a copy; then of the log that Kafka has cleaned, when the delete horizons have passed."""
     bootstrap, folder = kafka_data
     topic = f"cleaned-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, 1, 1, config=CONFIG)]).values():
         future.result(30)
-    everywhere = ConfigResource(ConfigResource.Type.BROKER, "1")
-    configure(admin, everywhere, "log.cleaner.backoff.ms", "100")
     settings = ConfigResource(ConfigResource.Type.TOPIC, topic)
     source = folder / "node-1" / "data" / f"{topic}-0"
     checkpoint = folder / "node-1" / "data" / "cleaner-offset-checkpoint"

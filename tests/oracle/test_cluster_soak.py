@@ -26,7 +26,7 @@ STATE_TOPICS = ("offsets.topic.num.partitions=4", "transaction.state.log.num.par
 pytestmark = [pytest.mark.oracle, pytest.mark.soak]
 
 test_the_copy_through_a_kill_of_every_broker = test_cluster.test_the_copy_through_a_kill_of_every_broker
-test_the_copy_through_kills_of_its_worker = test_cluster.test_the_copy_through_kills_of_its_worker
+test_the_copy_through_a_kill_of_its_worker = test_cluster.test_the_copy_through_a_kill_of_its_worker
 test_transaction_version_is_raised_under_load = test_cluster.test_transaction_version_is_raised_under_load
 test_a_replica_that_lags_is_not_in_sync = test_cluster.test_a_replica_that_lags_is_not_in_sync_and_comes_back
 test_below_min_insync_nothing_is_acknowledged = test_cluster.test_below_min_insync_nothing_is_acknowledged

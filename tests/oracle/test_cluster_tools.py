@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -63,27 +61,6 @@ def test_a_broker_that_is_unregistered_alive_comes_back(cluster: Cluster) -> Non
 def test_hanging_transactions_are_looked_for_on_followers_too(cluster: Cluster) -> None:
     said = tool("TransactionsCommand", "--bootstrap-server", cluster.bootstrap, "find-hanging", "--broker-id", "2")
     assert len(rows(said)) == 1, "a head without lines"
-
-
-def test_partitions_are_moved(cluster: Cluster, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.json"
-    moves = [
-        {"topic": TOPIC, "partition": 0, "replicas": [3, 1]},
-        {"topic": TOPIC, "partition": 1, "replicas": [3]},
-    ]
-    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
-    command = ("reassign.ReassignPartitionsCommand", "--bootstrap-server", cluster.bootstrap)
-    with_plan = (*command, "--reassignment-json-file", str(plan))
-    said = tool(*with_plan, "--execute", "--throttle", "50000000")
-    assert "Successfully started partition reassignments" in said
-    assert "The inter-broker throttle limit was set to 50000000 B/s" in said
-    cluster.wait_until(
-        lambda: [part.replica_nodes for part in cluster.partitions(TOPIC)] == [[3, 1], [3]], "they moved"
-    )
-    said = tool(*with_plan, "--verify")
-    for number in (0, 1):
-        assert f"Reassignment of partition {TOPIC}-{number} is completed." in said
-    assert f"Clearing topic-level throttles on topic {TOPIC}" in said
 
 
 def test_features_that_are_not_served_are_not_there(cluster: Cluster) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +21,7 @@ from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.segment import Segment
-from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
-from tests.support.oracle.tools import COMPLAINT, TOOL
+from tests.support.oracle.tools import COMPLAINT, FIRST_OFFSET, dumped
 from tests.support.oracle.wire import Wire
 from tests.support.storage.batches import (
     NOW,
@@ -43,14 +41,8 @@ FIELD = re.compile(r"(\w+): (\S+)")
 
 def dump(folder: Path) -> dict[str, list[dict[str, str]]]:
     """What Kafka's tool says of each file: a dict of fields a line."""
-    needs_java("Kafka's tool cannot run")
     files = [path for path in sorted(folder.iterdir()) if path.name[0].isdigit()]
-    command = ["bash", str(KAFKA_UP), "tool", TOOL, "--deep-iteration", "--files", ",".join(map(str, files))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    output = done.stdout + done.stderr
-    assert done.returncode == 0, output
-    # The tool's own start value: it says so of each segment that begins above 0.
-    output = re.sub(r"Non-consecutive offsets in \S+?0*(\d+)\.log\n +-1 is followed by \1\n", "", output)
+    output = FIRST_OFFSET.sub("", dumped(files, "--deep-iteration"))
     assert not [line for line in output.splitlines() if COMPLAINT.search(line)]
     found: dict[str, list[dict[str, str]]] = {}
     name = ""

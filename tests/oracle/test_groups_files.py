@@ -18,7 +18,7 @@ from barnabas.protocol.messages.groups import (
 from tests.support.oracle.consumer_group_script import go_on, leave_behind, look_again, play_on, unordered
 from tests.support.oracle.group_script import Script, play, simple_offsets, transactional_offsets
 from tests.support.oracle.real_kafka import SETTINGS, copy_of_running
-from tests.support.oracle.tools import tool
+from tests.support.oracle.tools import dumped
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
 
@@ -84,8 +84,8 @@ def test_kafka_reads_our_groups(tmp_path: Path, kafka_on: Callable[[Path], str])
         assert broker.stop() == 0
     finally:
         broker.kill()
-    logs = sorted(str(path) for path in broker.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size)
-    dump = tool("DumpLogSegments", "--offsets-decoder", "--print-data-log", "--files", ",".join(logs))
+    logs = sorted(path for path in broker.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size)
+    dump = dumped(logs, "--offsets-decoder", "--print-data-log")
     records = [line for line in dump.splitlines() if line.startswith("| offset")]
     assert len(records) > 20
     assert not [line for line in records if " key: {" not in line and "endTxnMarker" not in line]

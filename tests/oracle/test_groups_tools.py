@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from barnabas.protocol.records import iter_batches
-from tests.support.oracle.real_kafka import KAFKA_UP, MISSING, TOOL_SECONDS_MAX
+from tests.support.oracle.real_kafka import MISSING
+from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
 
 pytestmark = [
@@ -19,15 +18,12 @@ pytestmark = [
 
 TOPIC = "java-tools"
 GROUP = "java-group"
-GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+GROUPS_TOOL = "consumer.group.ConsumerGroupCommand"
 
 
-def tool(name: str, *arguments: str) -> list[list[str]]:
-    """Runs a tool; its output as words, line by line."""
-    command = ["bash", str(KAFKA_UP), "tool", name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS_MAX, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [line.split() for line in done.stdout.splitlines()]
+def said(name: str, *arguments: str) -> list[list[str]]:
+    """What a tool prints, as words, line by line."""
+    return [line.split() for line in tool(name, *arguments).splitlines()]
 
 
 def fill(address: str, topic: str, count: int) -> list[str]:
@@ -46,21 +42,22 @@ def test_java_consumer_reads_in_a_group_and_java_admin_tends_it(barnabas: str) -
     values = fill(barnabas, TOPIC, 10)
     at = ("--bootstrap-server", barnabas)
 
-    console = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-    read = tool(console, *at, "--topic", TOPIC, "--group", GROUP, "--from-beginning", "--max-messages", "10")
+    read = said(
+        "consumer.ConsoleConsumer", *at, "--topic", TOPIC, "--group", GROUP, "--from-beginning", "--max-messages", "10"
+    )
     assert sorted(word for line in read for word in line if word.startswith("value-")) == sorted(values)
 
-    described = tool(GROUPS_TOOL, *at, "--describe", "--group", GROUP)
+    described = said(GROUPS_TOOL, *at, "--describe", "--group", GROUP)
     assert [line[:6] for line in described if line[:1] == [GROUP]] == [
         [GROUP, TOPIC, "0", "5", "5", "0"],
         [GROUP, TOPIC, "1", "5", "5", "0"],
     ]
 
     to_offset = ["--reset-offsets", "--to-offset", "2", "--topic", TOPIC, "--execute"]
-    reset = tool(GROUPS_TOOL, *at, "--group", GROUP, *to_offset)
+    reset = said(GROUPS_TOOL, *at, "--group", GROUP, *to_offset)
     assert sorted(line for line in reset if line[:1] == [GROUP]) == [[GROUP, TOPIC, "0", "2"], [GROUP, TOPIC, "1", "2"]]
 
-    deleted = tool(GROUPS_TOOL, *at, "--delete", "--group", GROUP)
+    deleted = said(GROUPS_TOOL, *at, "--delete", "--group", GROUP)
     assert any("successful" in " ".join(line) for line in deleted)
 
 
@@ -70,14 +67,14 @@ def test_java_copies_exactly_once(barnabas: str) -> None:
         for topic in ("copier-in", "copier-out"):
             wire.create_topic(topic, 2)
     values = fill(barnabas, "copier-in", 500)
-    said = tool(
-        "org.apache.kafka.tools.TransactionalMessageCopier",
+    copied = said(
+        "TransactionalMessageCopier",
         *("--broker-list", barnabas, "--transactional-id", "java-copier", "--consumer-group", "java-copiers"),
         *("--input-topic", "copier-in", "--input-partition", "0", "--output-topic", "copier-out"),
         *("--transaction-size", "20", "--max-messages", "500"),
         *("--enable-random-aborts", "--use-group-metadata", "--group-mode"),
     )
-    assert any("ShutdownComplete" in word for word in said[-1])
+    assert any("ShutdownComplete" in word for word in copied[-1])
     with Wire(barnabas) as wire:
         assert committed_offsets(wire, "java-copiers", "copier-in") == {0: 250, 1: 250}
         batches = []
@@ -86,8 +83,8 @@ def test_java_copies_exactly_once(barnabas: str) -> None:
             assert data.last_stable_offset == data.high_watermark, "no transaction is left open"
             batches += [header for _, header in iter_batches(data.records)]
     assert len({header.producer_epoch for header in batches}) >= 25, "a new epoch each transaction: TV2"
-    read = tool(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    read = said(
+        "consumer.ConsoleConsumer",
         *("--bootstrap-server", barnabas, "--topic", "copier-out", "--from-beginning"),
         *("--isolation-level", "read_committed", "--timeout-ms", "20000", "--max-messages", "500"),
     )
@@ -99,29 +96,3 @@ def committed_offsets(wire: Wire, group: str, topic: str) -> dict[int, int]:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
     (found,) = wire.call(request, 9).groups[0].topics
     return {partition.partition_index: partition.committed_offset for partition in found.partitions}
-
-
-def test_java_consumer_speaks_the_consumer_protocol(barnabas: str) -> None:
-    """KIP-848: the Java consumer reads in such a group, and the tool shows it."""
-    topic, group = "java-consumers", "java-consumer-group"
-    with Wire(barnabas) as wire:
-        wire.create_topic(topic, 2)
-    values = fill(barnabas, topic, 10)
-    at = ("--bootstrap-server", barnabas)
-    read = tool(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *(*at, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "10"),
-        *("--command-property", "group.protocol=consumer"),
-    )
-    assert sorted(word for line in read for word in line if word.startswith("value-")) == sorted(values)
-    member = Consumer({"bootstrap.servers": barnabas, "group.id": group, "group.protocol": "consumer"})
-    member.subscribe([topic])
-    try:
-        while not member.assignment():
-            member.poll(0.1)
-        members = tool(GROUPS_TOOL, *at, "--describe", "--group", group, "--members", "--verbose")
-        assert f"{topic}:0,1" in members[-1]
-    finally:
-        member.close()
-    with Wire(barnabas) as wire:
-        assert committed_offsets(wire, group, topic) == {0: 5, 1: 5}

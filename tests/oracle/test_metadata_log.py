@@ -21,7 +21,7 @@ from barnabas.protocol.messages.admin import (
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.oracle.group_script import RETRY, insist
-from tests.support.oracle.metadata_dump import dump, records_in
+from tests.support.oracle.tools import dumped, records_in
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
 
@@ -81,7 +81,7 @@ def test_kafkas_tool_decodes_every_record_of_log_and_snapshots(tmp_path: Path) -
     snapshots = sorted(folder.glob("*.checkpoint"))
     assert len(snapshots) > 1
 
-    output = dump(log)
+    output = dumped([log], "--cluster-metadata-decoder")
     assert "isvalid: false" not in output
     assert "Could not" not in output
     assert output.count("LeaderChange: ") == 3
@@ -116,7 +116,7 @@ def test_kafkas_tool_decodes_every_record_of_log_and_snapshots(tmp_path: Path) -
     assert registrations == [int(offset) for offset in offsets]  # the epoch is the offset of the record
 
     for snapshot in snapshots:
-        output = dump(snapshot)
+        output = dumped([snapshot], "--cluster-metadata-decoder")
         assert output.count("SnapshotHeader") == output.count("SnapshotFooter") == 1
         assert [record["type"] for record in records_in(output)] == named(list(decode_snapshot(snapshot.read_bytes())))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,8 @@ from barnabas.protocol.oauth_settings import ALLOWED_URLS
 from barnabas.runtime.token_providers import LoginTokens
 from tests.support.clients.expired_tokens import expired_token_errors
 from tests.support.oracle.oauth_script import PACKAGE, held_tokens, oauth_settings, presented
-from tests.support.oracle.real_kafka import KAFKA_UP, TOOL_SECONDS_MAX, NotStarted, needs_java, running_kafka
+from tests.support.oracle.real_kafka import NotStarted, needs_java, running_kafka
+from tests.support.oracle.tools import tool
 from tests.support.processes.ports import free_port_block
 from tests.support.security.identity_server import (
     CLIENT,
@@ -134,19 +133,10 @@ async def test_requests_for_tokens_are_those_of_kafka(tmp_path: Path, monkeypatc
             f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={tmp_path / 'assertion'}",
         ]
         lines = [json.dumps([settings, jaas]) for settings, jaas in cases]
-        command = ["bash", str(KAFKA_UP), "tool", str(SOURCE)]
-        asked = await asyncio.to_thread(
-            subprocess.run,
-            command,
-            input="\n".join(lines),
-            text=True,
-            capture_output=True,
-            timeout=TOOL_SECONDS_MAX,
-            check=False,
-            env={**os.environ, "JAVA_TOOL_OPTIONS": " ".join(options)},
-        )
-        outcomes = asked.stdout.split()
-        assert len(outcomes) == len(cases), asked.stderr[-1_000:]
+        java = {"JAVA_TOOL_OPTIONS": " ".join(options)}
+        said = await asyncio.to_thread(tool, str(SOURCE), stdin="\n".join(lines), environment=java)
+        outcomes = said.split()
+        assert len(outcomes) == len(cases), said
         kafka = [_shown(each) for each in server.asked]
         server.asked.clear()
         monkeypatch.setenv("KAFKA_OPTS", " ".join(options))

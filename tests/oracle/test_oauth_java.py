@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from barnabas.protocol.oauth_settings import ALLOWED_URLS
 from tests.support.oracle.oauth_script import PACKAGE, oauth_settings
-from tests.support.oracle.real_kafka import KAFKA_UP, TOOL_SECONDS_MAX, needs_java
+from tests.support.oracle.real_kafka import needs_java
+from tests.support.oracle.tools import tool
 from tests.support.security.identity_server import SECRET, IdentityServer, identity_server
 from tests.support.security.sasl_node import address_of, sasl_node
 from tests.support.waiting import until
@@ -45,6 +44,11 @@ async def test_sessions_outlive_the_tokens_of_the_java_client(tmp_path: Path) ->
     needs_java("no Java client")
     with identity_server() as server:
         server.lifetime_s = LIFETIME_S
+        allowed = {"JAVA_TOOL_OPTIONS": f"-D{ALLOWED_URLS}={server.token_url}"}
+
+        async def run(*arguments: str) -> str:
+            return await asyncio.to_thread(tool, *arguments, environment=allowed)
+
         (tmp_path / "client.properties").write_text(client_properties(server))
         settings = {
             **oauth_settings(server, "SASL"),
@@ -59,7 +63,7 @@ async def test_sessions_outlive_the_tokens_of_the_java_client(tmp_path: Path) ->
             paced = ["--max-messages", str(RECORDS), "--throughput", "50"]
             for turn in range(TURNS_MAX):  # a Java that stands still for a tenth of the lifetime renews too late
                 common = ["--bootstrap-server", address_of(node, "SASL"), "--topic", f"java-{turn}"]
-                said = await tool(server, "org.apache.kafka.tools.VerifiableProducer", *common, *paced, *config)
+                said = await run("VerifiableProducer", *common, *paced, *config)
                 outcomes = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
                 sent = [each["offset"] for each in outcomes if each["name"] == "producer_send_success"]
                 errors = [each for each in outcomes if each["name"] == "producer_send_error"]
@@ -69,19 +73,5 @@ async def test_sessions_outlive_the_tokens_of_the_java_client(tmp_path: Path) ->
             assert sorted(sent) == list(range(RECORDS))
             assert len(server.asked) >= 3  # it has renewed its token
             read = ["--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", "120000"]
-            said = await tool(server, "org.apache.kafka.tools.consumer.ConsoleConsumer", *common, *read, *config)
+            said = await run("consumer.ConsoleConsumer", *common, *read, *config)
     assert [int(line) for line in said.splitlines() if line.isdecimal()] == list(range(RECORDS))
-
-
-async def tool(server: IdentityServer, *arguments: str) -> str:
-    done = await asyncio.to_thread(
-        subprocess.run,
-        ["bash", str(KAFKA_UP), "tool", *arguments],
-        timeout=TOOL_SECONDS_MAX,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "JAVA_TOOL_OPTIONS": f"-D{ALLOWED_URLS}={server.token_url}"},
-    )
-    assert done.returncode == 0, done.stdout[-1_000:] + done.stderr[-2_000:]
-    return str(done.stdout)

@@ -145,8 +145,10 @@ class Story:
 
 
 def test_to_and_fro(tmp_path: Path, opened: OpenedKafka) -> None:
+    """Each side starts on what the other one left, after a clean stop and after a crash."""
     story = Story()
     barnabas = ServedBroker(tmp_path / "data", *SETTINGS).start()
+    crashed = ServedBroker(tmp_path / "copy", *SETTINGS)
     try:
         with Wire(barnabas.address) as wire:
             wire.create_topic(TOPIC, 2, **{"segment.bytes": "1048576"})
@@ -163,59 +165,28 @@ def test_to_and_fro(tmp_path: Path, opened: OpenedKafka) -> None:
         barnabas.start()
         story.check(barnabas.address)
         story.write(barnabas.address, "three")
+        barnabas.restart(kill=True)
         story.check(barnabas.address)
-        barnabas.restart(kill=True)  # and back from a crash
-        story.check(barnabas.address)
-        assert barnabas.stop() == 0, barnabas.log()
+        story.write(barnabas.address, "four")
+        barnabas.kill()
 
         opened.start(barnabas.data)
         story.check(opened.address)
-        story.write(opened.address, "four")
+        story.write(opened.address, "five")
         story.check(opened.address)
-    finally:
-        barnabas.kill()
-    assert "Traceback" not in barnabas.log(), barnabas.log()
-    assert len(story.committed) == 4
-
-
-def test_kafka_started_here_after_a_kill_of_ours(tmp_path: Path, opened: OpenedKafka) -> None:
-    story = Story()
-    barnabas = ServedBroker(tmp_path / "data", *SETTINGS).start()
-    try:
-        with Wire(barnabas.address) as wire:
-            wire.create_topic(TOPIC)
-        story.write(barnabas.address, "one")
-    finally:
-        barnabas.kill()
-    opened.start(barnabas.data)
-    story.check(opened.address)
-    story.write(opened.address, "two")
-    story.check(opened.address)
-
-
-def test_we_start_after_a_kill_of_kafka(tmp_path: Path, opened: OpenedKafka) -> None:
-    story = Story()
-    barnabas = ServedBroker(tmp_path / "data", *SETTINGS).start()
-    try:
-        with Wire(barnabas.address) as wire:
-            wire.create_topic(TOPIC)
-        assert barnabas.stop() == 0, barnabas.log()
-        opened.start(barnabas.data)
-        story.write(opened.address, "one")
         # A copy of a running Kafka's directory is what a crash leaves, preallocated indexes and all.
-        copy_of_running(barnabas.data, tmp_path / "copy")
-        crashed = ServedBroker(tmp_path / "copy", *SETTINGS)
-        try:
-            crashed.start()
-            story.check(crashed.address)
-            story.write(crashed.address, "two")
-            story.check(crashed.address)
-            assert crashed.stop() == 0, crashed.log()
-        finally:
-            crashed.kill()
-        assert "Traceback" not in crashed.log(), crashed.log()
+        copy_of_running(barnabas.data, crashed.data)
+
+        crashed.start()
+        story.check(crashed.address)
+        story.write(crashed.address, "six")
+        story.check(crashed.address)
+        assert crashed.stop() == 0, crashed.log()
     finally:
         barnabas.kill()
+        crashed.kill()
+    assert "Traceback" not in barnabas.log() + crashed.log()
+    assert len(story.committed) == 6
 
 
 def test_kafka_loads_our_snapshot_with_the_ages_of_topics(tmp_path: Path, opened: OpenedKafka) -> None:

@@ -11,7 +11,7 @@ import pytest
 from barnabas.broker.image.records import TopicRecord, encode_record
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from tests.support.bench.quorum import Members
-from tests.support.oracle.metadata_dump import dump, records_in
+from tests.support.oracle.tools import dumped, records_in
 
 pytestmark = pytest.mark.oracle
 
@@ -38,7 +38,7 @@ def a_run() -> Members:
 
 def test_kafka_reads_the_logs_of_all_voters(tmp_path: Path) -> None:
     members = a_run()
-    dumped = []
+    found = []
     for node_id, member in members.all.items():
         member.log.close()
         folder = tmp_path / f"{CLUSTER_METADATA_FOLDER}-{node_id}"
@@ -48,14 +48,14 @@ def test_kafka_reads_the_logs_of_all_voters(tmp_path: Path) -> None:
         state = json.loads((folder / "quorum-state").read_text())
         assert state["currentVoters"] == [{"voterId": voter} for voter in (1, 2, 3)]
         assert state["leaderEpoch"] == member.machine.epoch
-        output = dump(*sorted(folder.glob("*.log")))
+        output = dumped(sorted(folder.glob("*.log")), "--cluster-metadata-decoder")
         assert "isvalid: false" not in output
         names = [record["data"]["name"] for record in records_in(output)]
         changes = re.findall(r"LeaderChange: (\{.*\})", output)
-        dumped.append((names, [json.loads(change) for change in changes]))
-    names, changes = dumped[0]
+        found.append((names, [json.loads(change) for change in changes]))
+    names, changes = found[0]
     assert names == [f"t{number}" for number in range(12)]
-    assert dumped[1] == dumped[2] == dumped[0]
+    assert found[1] == found[2] == found[0]
     assert len(changes) == len(members.leaders) >= 5
     for change in changes:
         assert change["voters"] == [{"voterId": voter} for voter in (1, 2, 3)]

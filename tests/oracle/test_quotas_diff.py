@@ -280,20 +280,16 @@ def kafka_configs(address: str) -> list[list[str]]:
         return sorted(" ".join(line.split()) for line in output.splitlines() if line.strip())
 
     user = ("--entity-type", "users", "--entity-name", "tools")
-    of_all = ("--entity-type", "clients", "--entity-default")
     ip = ("--entity-type", "ips", "--entity-name", "10.9.8.7")
     return [
         run(*user, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=12.5"),
-        run(*of_all, "--alter", "--add-config", "controller_mutation_rate=1000000"),
         run(*ip, "--alter", "--add-config", "connection_creation_rate=7"),
-        *(run(*entity, "--describe") for entity in (user, of_all, ip)),
+        *(run(*entity, "--describe") for entity in (user, ip)),
         run(*user, "--alter", "--delete-config", "producer_byte_rate,request_percentage"),
     ]
 
 
-NOT_OF_TOOLS = alter_quotas(
-    entry([("client-id", None)], (MUTATIONS, None)), entry([("ip", "10.9.8.7")], (CONNECTIONS, None))
-)
+NOT_OF_TOOLS = alter_quotas(entry([("ip", "10.9.8.7")], (CONNECTIONS, None)))
 
 
 def test_kafka_configs_prints_the_same(kafka: str, barnabas: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from barnabas.ports import Disk
 from barnabas.testing.simulation.world import World
 from tests.support.clients.librdkafka import place_of, value_of
-from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
-from tests.support.oracle.tools import COMPLAINT, FIRST_OFFSET, TOOL
-from tests.support.processes.ports import free_port_block
+from tests.support.oracle.real_kafka import needs_java
+from tests.support.oracle.tools import COMPLAINT, FIRST_OFFSET, dumped
 from tests.support.simulation.crashing_copy import crashes
 from tests.support.simulation.workload import PARTITIONS, Journal
 
@@ -56,31 +55,6 @@ def live(seed: int, folder: Path) -> Journal:
     return journal
 
 
-def kafka_up(*arguments: str, log: Path) -> str:
-    """Runs kafka-up; returns what it said. Its output goes to a file: a broker that it leaves behind inherits it."""
-    with log.open("w") as output:
-        command = ["bash", str(KAFKA_UP), *arguments]
-        done = subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=False)
-    said = log.read_text()
-    assert done.returncode == 0, said[-3000:]
-    return said
-
-
-@pytest.mark.parametrize("seed", [4, 9], ids=["power loss", "kill"])
-def test_kafka_s_tool_finds_nothing_wrong(seed: int, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    live(seed, folder)
-    partitions = [path for path in sorted(folder.iterdir()) if path.is_dir()]
-    assert len(partitions) == 2 * PARTITIONS + 6 + 1
-    files = [path for partition in partitions for path in sorted(partition.iterdir()) if FILE.fullmatch(path.name)]
-    names = ",".join(map(str, files))
-    said = kafka_up("tool", TOOL, "--deep-iteration", "--files", names, log=tmp_path / "log")
-    assert said.count("Dumping ") == len(files) > 2 * len(partitions)
-    said = GAPS.sub("", FIRST_OFFSET.sub("", said))
-    assert not [line for line in said.splitlines() if COMPLAINT.search(line)]
-
-
 def read(address: str, topic: str, isolation_level: str) -> dict[int, list[bytes]]:
     """Every value of the topic as librdkafka reads it."""
     consumer = Consumer(
@@ -106,20 +80,22 @@ def read(address: str, topic: str, isolation_level: str) -> dict[int, list[bytes
     return found
 
 
-@pytest.mark.parametrize("seed", [4, 8], ids=["a power loss beside logs without records", "a power loss"])
-def test_kafka_serves_what_was_promised(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [4, 9], ids=["a power loss beside logs without records", "a kill"])
+def test_kafka_finds_nothing_wrong_and_serves_what_was_promised(
+    seed: int, tmp_path: Path, kafka_on: Callable[[Path], str]
+) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     journal = live(seed, folder)
-    port = free_port_block(2)
-    kafka = tmp_path / "kafka"
-    kafka.mkdir()
-    open_it = ["open", "--data", str(folder), "--node-id", "1", "--port", str(port), "--dir", str(kafka)]
-    try:
-        kafka_up(*open_it, log=tmp_path / "open.log")
-        source = read(f"127.0.0.1:{port}", "input", "read_uncommitted")
-        assert read(f"127.0.0.1:{port}", "output", "read_committed") == source
-        for partition, acknowledged in journal.acknowledged.items():
-            assert [value for value in source[partition] if value in set(acknowledged)] == acknowledged
-    finally:
-        kafka_up("stop", "--dir", str(kafka), log=tmp_path / "stop.log")
+    partitions = [path for path in sorted(folder.iterdir()) if path.is_dir()]
+    assert len(partitions) == 2 * PARTITIONS + 6 + 1
+    files = [path for partition in partitions for path in sorted(partition.iterdir()) if FILE.fullmatch(path.name)]
+    said = dumped(files, "--deep-iteration")
+    assert said.count("Dumping ") == len(files) > 2 * len(partitions)
+    said = GAPS.sub("", FIRST_OFFSET.sub("", said))
+    assert not [line for line in said.splitlines() if COMPLAINT.search(line)]
+    address = kafka_on(folder)
+    source = read(address, "input", "read_uncommitted")
+    assert read(address, "output", "read_committed") == source
+    for partition, acknowledged in journal.acknowledged.items():
+        assert [value for value in source[partition] if value in set(acknowledged)] == acknowledged

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
 import ssl
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.support.oracle.tools import tool
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.secured_world import SecuredWorld
 
@@ -139,32 +136,8 @@ def _bare(text: str) -> str:
     return re.sub(r"ssl://\S+: |:\d{4,5}", "", text.partition(" (after ")[0])
 
 
-def by_aiokafka(sides: Sides, side: str, case: str) -> str:
-    from aiokafka.admin import AIOKafkaAdminClient
-
-    listener, _, _ = CASES[case]
-
-    async def ask() -> str:
-        client = AIOKafkaAdminClient(
-            bootstrap_servers=f"{HOST}:{sides.ports[side][listener]}",
-            security_protocol="SSL",
-            ssl_context=context(sides, case),
-            request_timeout_ms=30_000,
-        )
-        try:
-            await client.start()
-            await client.list_topics()
-        except Exception as error:
-            return re.sub(r":\d{4,5}|\d{4,5}", "", f"{type(error).__name__} {error}")
-        finally:
-            await client.close()
-        return "answer"
-
-    return asyncio.run(ask())
-
-
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("client", [by_python, by_librdkafka, by_aiokafka], ids=lambda each: str(each.__name__))
+@pytest.mark.parametrize("client", [by_python, by_librdkafka], ids=lambda each: str(each.__name__))
 def test_a_client_learns_the_same(sides: Sides, client: Any, case: str) -> None:
     theirs, ours = client(sides, "Kafka", case), client(sides, "Barnabas", case)
     if client is by_python and case in ALERTS:
@@ -173,23 +146,3 @@ def test_a_client_learns_the_same(sides: Sides, client: Any, case: str) -> None:
         assert theirs == ours or {theirs.split()[0], ours.split()[0]} <= {"_SSL", "_TRANSPORT"}
     else:
         assert theirs == ours
-
-
-def test_kafkas_tools_and_java_client(sides: Sides, tmp_path: Path) -> None:
-    """Java's client produces and consumes over TLS with a client certificate."""
-    identity = sides.files["client"]
-    properties = tmp_path / "client.properties"
-    properties.write_text(
-        "security.protocol=SSL\nssl.keystore.type=PEM\nssl.truststore.type=PEM\n"
-        f"ssl.keystore.location={identity.both}\nssl.truststore.location={sides.files['ours']}\n"
-    )
-    address = f"{HOST}:{sides.ports['Barnabas']['MUTUAL']}"
-    topic = ["--topic", "tls-java", "--bootstrap-server", address]
-    written = tool("VerifiableProducer", *topic, "--max-messages", "200", "--command-config", str(properties))
-    assert written.count("producer_send_success") == 200, written[-2_000:]
-    read = tool(
-        "consumer.ConsoleConsumer",
-        *topic,
-        *("--max-messages", "200", "--timeout-ms", "60000", "--from-beginning", "--command-config", str(properties)),
-    )
-    assert sorted(int(each) for each in read.splitlines() if each.isdigit()) == list(range(200)), read[-2_000:]

@@ -1,4 +1,4 @@
-"""Kafka's own tools and Java producer against Barnabas: a TV2 client of the first hand, and what administrators look at and abort."""
+"""What administrators look at and abort by Kafka's own tools, on Barnabas."""
 
 from __future__ import annotations
 
@@ -11,33 +11,10 @@ from barnabas.protocol.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from tests.support.oracle.real_kafka import needs_java
 from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_java() -> None:
-    needs_java("no tools of Kafka")
-
-
-def test_the_java_producer_takes_an_epoch_for_each_transaction(barnabas: str) -> None:
-    with Wire(barnabas) as wire:
-        wire.create_topic("java-perf", 3)
-        said = tool(
-            "ProducerPerformance",
-            *("--bootstrap-server", barnabas, "--topic", "java-perf", "--num-records", "6000", "--record-size", "100"),
-            *("--throughput", "6000", "--transactional-id", "java-perf", "--transaction-duration-ms", "20"),
-        )
-        assert "6000 records sent" in said
-        (state,) = wire.call(DescribeTransactionsRequest(transactional_ids=["java-perf"]), 0).transaction_states
-        assert state.transaction_state == "CompleteCommit"
-        assert state.producer_epoch > 10
-        for partition in range(3):
-            fetched = wire.fetch("java-perf", partition, 0, isolation_level=1)
-            assert fetched.last_stable_offset == fetched.high_watermark > 0
 
 
 def test_administrators_find_a_transaction_and_abort_it_on_a_partition(barnabas: str) -> None:

@@ -7,7 +7,6 @@ change of producer ids whose EndTxn was not yet repeated. The other broker commi
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from barnabas.client import Producer as TwoPhase
 from tests.support.oracle.real_kafka import SETTINGS, needs_java, running_kafka
-from tests.support.oracle.tools import tool
+from tests.support.oracle.tools import dumped, records_in
 from tests.support.oracle.transaction_script import TOPIC, Producer, Script
 from tests.support.oracle.wire import Wire
 from tests.support.processes.ports import free_port_block
@@ -173,8 +172,6 @@ def test_kafka_reads_the_record_of_a_transaction_that_was_kept(tmp_path: Path) -
     finally:
         broker.kill()
     (log,) = broker.data.glob("__transaction_state-0/*.log")
-    dumped = tool("DumpLogSegments", "--transaction-log-decoder", "--files", str(log))
-    last = [line for line in dumped.splitlines() if "payload" in line][-1]
-    said = json.loads(last.partition("payload: ")[2])["data"]
+    said = records_in(dumped([log], "--transaction-log-decoder"))[-1]["data"]
     assert [said[f] for f in ("producerId", "producerEpoch", "nextProducerId", "nextProducerEpoch")] == [0, 0, 0, 1]
     assert (said["transactionStatus"], said["transactionTimeoutMs"]) == (1, 2**31 - 1)

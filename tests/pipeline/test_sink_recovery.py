@@ -16,7 +16,6 @@ from tests.support.processes.cluster import Cluster
 
 POINTS = {
     "task-prepared": ("task is prepared", 0),
-    "after-decision": ("after the decision", 0),
     "mid-phase-two": ("phase two", 2),  # of two transactions and two files
 }
 

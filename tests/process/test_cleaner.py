@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,19 +38,10 @@ EAGER = (
     "offsets.topic.segment.bytes=1048576",
 )
 MIB = 1 << 20
-CONCURRENT_TRANSACTIONS = 51
 
 
 def log_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.log"))
-
-
-def patiently(wire: Wire, request: Any, version: int) -> Any:
-    deadline = time.monotonic() + 60
-    while (answer := wire.call(request, version)).error_code in {CONCURRENT_TRANSACTIONS, *NOT_READY}:
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.005)
-    return answer
 
 
 class Transactions:
@@ -62,7 +52,7 @@ class Transactions:
         self.transactional_id = transactional_id
         wire.find_coordinator(transactional_id, 1)
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        begun = patiently(wire, request, 4)
+        begun = wire.patiently(request, 4)
         assert begun.error_code == 0
         self.producer_id, self.epoch = begun.producer_id, begun.producer_epoch
 
@@ -85,7 +75,7 @@ class Transactions:
             producer_epoch=self.epoch,
             committed=commit,
         )
-        ended = patiently(self.wire, request, 5)
+        ended = self.wire.patiently(request, 5)
         assert ended.error_code == 0
         self.producer_id, self.epoch = ended.producer_id, ended.producer_epoch
 
@@ -148,17 +138,21 @@ def test_a_compacted_topic_stays_small_and_complete(serve: Serve) -> None:
     assert "Cleaner run: " in broker.broker(1).log
 
 
-def test_the_coordinators_logs_stay_small(serve: Serve) -> None:
+# By few transactions, and by half a million.
+@pytest.mark.parametrize(
+    ("lives", "producers", "count"), [(3, 2, 150), pytest.param(10, 20, 2_500, marks=pytest.mark.soak)]
+)
+def test_the_coordinators_logs_stay_small(serve: Serve, lives: int, producers: int, count: int) -> None:
     """Names and metadata are long, so that few transactions and commits fill many segments."""
     broker = serve(*EAGER)
-    ids = [f"t{n}" * 600 for n in range(2)]
+    ids = [f"t{n}" * 600 for n in range(producers)]
     with Wire(broker.bootstrap_servers) as wire:
         wire.create_topic("t")
-    for life in range(3):
+    for life in range(lives):
         with Wire(broker.bootstrap_servers) as wire:
             for transactional_id in ids:
                 producer = Transactions(wire, transactional_id)
-                for n in range(150):
+                for n in range(count):
                     producer.write("t", [NewRecord(b"k", b"v", 1_700_000_000_000)])
                     producer.end(commit=n % 3 != 0)
             for n in range(400):
@@ -171,10 +165,10 @@ def test_the_coordinators_logs_stay_small(serve: Serve) -> None:
                 f"{folder} is cleaned; see {broker.broker(1).log}",
             )
     with Wire(broker.bootstrap_servers) as wire:
-        assert _committed(wire) == 2_399
-        producers = [Transactions(wire, transactional_id) for transactional_id in ids]
-        assert len({producer.producer_id for producer in producers}) == 2
-        assert min(producer.epoch for producer in producers) > 450
+        assert _committed(wire) == 1_000 * lives - 601
+        found = [Transactions(wire, transactional_id) for transactional_id in ids]
+        assert len({producer.producer_id for producer in found}) == producers
+        assert min(producer.epoch for producer in found) > lives * count
 
 
 def _commit(wire: Wire, offset: int) -> None:
@@ -195,5 +189,5 @@ def _commit(wire: Wire, offset: int) -> None:
 def _committed(wire: Wire) -> int:
     wire.find_coordinator("g", 0)
     request = OffsetFetchRequest(group_id="g", topics=[TopicPartitionIndexes(name="t", partition_indexes=[0])])
-    answer = patiently(wire, request, 7)
+    answer = wire.patiently(request, 7)
     return int(answer.topics[0].partitions[0].committed_offset)

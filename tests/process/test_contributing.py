@@ -260,7 +260,6 @@ def test_the_document_is_enough_for_all_changes(checkout: Path, served: Callable
     drawn = (checkout / "docs/coverage.md").read_text(), (checkout / "docs/configuration.md").read_text()
     assert "| 990 | Greet |" in drawn[0]
     assert "| `greeting.text` |" in drawn[1]
-    assert run(checkout, "docs/generate.py", "--check").returncode == 0
     tests = [
         "tests/unit/broker/api/test_router.py",
         "tests/unit/broker/handlers/test_greetings.py",

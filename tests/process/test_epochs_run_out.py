@@ -6,7 +6,6 @@ The epoch is brought near its end by a record of the state log that the coordina
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
@@ -15,18 +14,17 @@ from barnabas.broker.coordinator.transactions.records import TransactionRecord, 
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata
 from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.messages.transactions import DescribeTransactionsRequest, EndTxnRequest, InitProducerIdRequest
+from barnabas.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, decode_records, iter_batches
 from barnabas.testing import Broker
-from tests.support.oracle.wire import NOT_READY, Wire
+from tests.support.oracle.wire import Wire
 from tests.support.processes.fixtures import Serve, restart
 
 pytestmark = pytest.mark.process
 
 TOPIC, STATE_TOPIC = "last-epochs", "__transaction_state"
 STATE_PARTITIONS = 5
-CONCURRENT_TRANSACTIONS = 51
 
 
 def age(broker: Broker, transactional_id: str, epoch: int) -> int:
@@ -35,8 +33,8 @@ def age(broker: Broker, transactional_id: str, epoch: int) -> int:
         broker.bootstrap_servers, client_id="__admin_client"
     ) as wire:  # may write to internal topics, as in Kafka
         wire.find_coordinator(transactional_id, 1)
-        begun = patiently(
-            wire, InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4
+        begun = wire.patiently(
+            InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4
         )
         aged = TransactionMetadata(
             transactional_id,
@@ -55,22 +53,13 @@ def age(broker: Broker, transactional_id: str, epoch: int) -> int:
     return int(begun.producer_id)
 
 
-def patiently(wire: Wire, request: Any, version: int) -> Any:
-    """Asks again while a transaction completes or a coordinator loads."""
-    deadline = time.monotonic() + 60
-    while (answer := wire.call(request, version)).error_code in {CONCURRENT_TRANSACTIONS, *NOT_READY}:
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.005)
-    return answer
-
-
 def test_transactions_go_on_under_a_new_producer_id(serve: Serve) -> None:
     broker = serve(f"transaction.state.log.num.partitions={STATE_PARTITIONS}")
     with Wire(broker.bootstrap_servers) as wire:
         wire.create_topic(TOPIC, 2)
     first_id = age(broker, "tired", PRODUCER_EPOCH_MAX - 6)
     wire = Wire(broker.bootstrap_servers)
-    begun = patiently(wire, InitProducerIdRequest(transactional_id="tired", transaction_timeout_ms=60_000), 4)
+    begun = wire.patiently(InitProducerIdRequest(transactional_id="tired", transaction_timeout_ms=60_000), 4)
     assert (begun.producer_id, begun.producer_epoch) == (first_id, PRODUCER_EPOCH_MAX - 5)
     identities = [(begun.producer_id, begun.producer_epoch)]
     expected = []
@@ -97,9 +86,9 @@ def test_transactions_go_on_under_a_new_producer_id(serve: Serve) -> None:
             restart(broker, kill=True)
             wire = Wire(broker.bootstrap_servers)
         end = EndTxnRequest(transactional_id="tired", producer_id=producer_id, producer_epoch=epoch, committed=commit)
-        ended = patiently(wire, end, 5)
+        ended = wire.patiently(end, 5)
         assert ended.error_code == 0
-        again = patiently(wire, end, 5)  # the answer was lost: the same one, whatever id it was given to
+        again = wire.patiently(end, 5)  # the answer was lost: the same one, whatever id it was given to
         assert (again.error_code, again.producer_id, again.producer_epoch) == (
             0,
             ended.producer_id,
@@ -120,28 +109,3 @@ def test_transactions_go_on_under_a_new_producer_id(serve: Serve) -> None:
                 delivered += [record.value for record in decode_records(fetched.records, at, header)]
     assert sorted(delivered) == sorted(expected)
     wire.close()
-
-
-def test_a_fence_at_the_last_epoch_hands_out_a_new_id(serve: Serve) -> None:
-    broker = serve(f"transaction.state.log.num.partitions={STATE_PARTITIONS}")
-    with Wire(broker.bootstrap_servers) as wire:
-        wire.create_topic(TOPIC)
-    first_id = age(broker, "fenced", PRODUCER_EPOCH_MAX - 1)
-    with Wire(broker.bootstrap_servers) as wire:
-        request = InitProducerIdRequest(transactional_id="fenced", transaction_timeout_ms=60_000)
-        begun = patiently(wire, request, 4)
-        assert (begun.producer_id, begun.producer_epoch) == (first_id, PRODUCER_EPOCH_MAX)
-        identity: dict[str, Any] = {"producer_id": first_id, "producer_epoch": PRODUCER_EPOCH_MAX}
-        assert (
-            wire.produce(12, TOPIC, 0, [b"x"], transactional_id="fenced", base_sequence=0, **identity).error_code == 0
-        )
-        second = patiently(wire, request, 4)
-        assert second.error_code == 0
-        assert second.producer_id != first_id
-        assert second.producer_epoch <= 1
-        late = wire.produce(12, TOPIC, 0, [b"late"], transactional_id="fenced", base_sequence=1, **identity)
-        assert late.error_code in (47, 49)  # INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING
-        (state,) = wire.call(DescribeTransactionsRequest(transactional_ids=["fenced"]), 0).transaction_states
-        assert (state.producer_id, state.transaction_state) == (second.producer_id, "Empty")
-        fetched = wire.fetch(TOPIC, 0, 0)
-        assert fetched.last_stable_offset == fetched.high_watermark == 2

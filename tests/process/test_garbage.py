@@ -21,7 +21,7 @@ from tests.support.processes.served import ServedBroker  # not the kit: a main p
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.stranger import USER, OpenBroker, Strangers  # not the kit: a main program of its own
 
-FUZZED = 3_000
+FUZZED = 1_000
 CONNECTIONS = 200
 
 

@@ -109,20 +109,6 @@ def test_random_bytes(broker: Broker) -> None:
             assert is_closed(peer)
 
 
-@pytest.mark.parametrize("length", [-1, 0, 3, -(2**31), 2**31 - 1, 100 * MIB + 1])
-def test_frame_lengths_that_cannot_be(broker: Broker, length: int) -> None:
-    with connect(broker) as peer:
-        peer.sendall(struct.pack(">ihh", length, 0, 9))
-        assert is_closed(peer)
-    assert f"frame of {length} bytes" in broker.broker(1).log
-
-
-def test_only_produce_may_be_large(broker: Broker) -> None:
-    with connect(broker) as peer:
-        peer.sendall(struct.pack(">ihh", 9 * MIB, 3, 9) + bytes(9 * MIB - 4))  # no element that an answer could name
-        assert is_closed(peer)
-
-
 def test_announced_but_unsent_frames_cost_no_memory(broker: Broker) -> None:
     peers = [connect(broker) for _ in range(200)]
     before = rss_bytes(broker)
@@ -154,13 +140,6 @@ def test_hostile_counts(broker: Broker, key: int, version: int, body: bytes) -> 
     assert rss_bytes(broker) - before < 16 * MIB
 
 
-@pytest.mark.parametrize(("key", "version"), [(999, 0), (-1, 0), (3, 99), (3, -1), (0, 2), (4, 0), (18_000, 3)])
-def test_unknown_keys_and_versions_close_the_connection(broker: Broker, key: int, version: int) -> None:
-    with connect(broker) as peer:
-        peer.sendall(request_frame(bytes(64), key, version))
-        assert is_closed(peer)
-
-
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_an_unknown_version_of_api_versions_is_told_the_range(broker: Broker, version: int) -> None:
     with connect(broker) as peer:
@@ -188,18 +167,9 @@ def refusal(broker: Broker, records: bytes | bytearray | None, version: int = 9,
         return int(answer.error_code)
 
 
-def test_zstd_needs_version_7(broker: Broker) -> None:
-    assert refusal(broker, batch(b"x", compression=4), 6) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert refusal(broker, batch(b"x", compression=4), 7) == 0
-
-
 def test_acks_that_cannot_be(broker: Broker) -> None:
     assert refusal(broker, batch(b"x"), acks=2) == ErrorCode.INVALID_REQUIRED_ACKS
     assert refusal(broker, batch(b"x"), acks=-2) == ErrorCode.INVALID_REQUIRED_ACKS
-
-
-def test_partitions_that_are_not_there(broker: Broker) -> None:
-    assert refusal(broker, batch(b"x"), topic="missing") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_acks_0_that_fails_closes_the_connection(broker: Broker) -> None:
@@ -218,10 +188,3 @@ def test_transactional_batches_without_a_transaction(broker: Broker) -> None:
     with Wire(broker.bootstrap_servers) as wire:
         wire.find_coordinator("nobody", 1)
     assert refusal(broker, bytearray(records), 9, transactional_id="nobody") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b"])
-def test_topic_names_that_cannot_be(broker: Broker, name: str) -> None:
-    with Wire(broker.bootstrap_servers) as wire:
-        answer = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 8)
-    assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_TOPIC_EXCEPTION]

@@ -13,7 +13,7 @@ import pytest
 from barnabas.client import Admin, Consumer, NewTopic, Producer
 from barnabas.client.net.security_properties import security_from_properties
 from tests.support.processes.cli import called
-from tests.support.processes.secured_nodes import secured_nodes  # not the kit: the brokers' own listeners have logins
+from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker  # not the kit: the brokers' own listeners have logins
 from tests.support.security.kdc import Kdc, running_kdc
 
@@ -30,7 +30,14 @@ def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, kdc: Kdc) -> Iterator[list[ServedBroker]]:
+    ports = free_ports(6)
+    controllers = dict(zip((1, 2, 3), ports[3:], strict=True))
     settings = {
+        "process.roles": "broker,controller",
+        "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items()),
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "SECURE",
+        "listener.security.protocol.map": "SECURE:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "GSSAPI",
         "sasl.mechanism.controller.protocol": "GSSAPI",
         "sasl.mechanism.inter.broker.protocol": "GSSAPI",
@@ -41,10 +48,27 @@ def cluster(tmp_path: Path, kdc: Kdc) -> Iterator[list[ServedBroker]]:
         "super.users": "User:kafka;User:alice",
         "connections.max.reauth.ms": "1500",
     }
-    with secured_nodes(tmp_path, "SASL_PLAINTEXT", settings) as nodes:
+    nodes = []
+    for (node, controller), port in zip(controllers.items(), ports, strict=False):
+        listeners = {
+            "listeners": f"SECURE://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"SECURE://127.0.0.1:{port}",
+        }
+        texts = [f"{key}={value}" for key, value in (settings | listeners).items()]
+        nodes.append(ServedBroker(tmp_path / f"node-{node}", *texts, node_id=node, listens=False, port=port))
+    try:
+        for each in nodes:
+            each.launch()
+        for each in nodes:
+            each.await_ready()
         yield nodes
-    for node in nodes:
-        assert "does not let this node log in" not in node.log()
+        for each in nodes:
+            each.end()
+    finally:
+        for each in nodes:
+            each.kill()
+    for each in nodes:
+        assert "does not let this node log in" not in each.log()
 
 
 async def test_records_are_replicated_while_sessions_end_and_a_broker_is_killed(

@@ -14,6 +14,7 @@ import pytest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from tests.support.http import call
 from tests.support.oracle.wire import Wire
+from tests.support.processes.cli import called
 
 pytestmark = pytest.mark.process
 
@@ -68,7 +69,7 @@ def test_a_fault_and_a_kill_over_http(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_wrong_call_is_refused(options: tuple[str, ...], text: str) -> None:
-    done = subprocess.run([*UP, "1", *options], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = called("up", "--port", "0", "--brokers", "1", *options)
     assert (done.returncode in (1, 2), done.stdout) == (True, "")
     assert text in done.stderr
     assert "Traceback" not in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from functools import partial
 
 import pytest
 
-from barnabas.client import Admin, TopicPartition
 from barnabas.protocol.messages.admin import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -154,38 +152,3 @@ def test_a_partition_moves_under_load(cluster: Cluster) -> None:
     cluster.wait_until(all_are_read, "all acknowledged records can be read")
     assert found == sorted(found)  # a number that was sent again stands beside itself
     assert list(dict.fromkeys(found))[: writer.acknowledged] == list(range(writer.acknowledged))
-
-
-def test_a_move_by_the_bundled_client(cluster: Cluster) -> None:
-    """Into a broker that is away, so that it can be seen, cancelled, and begun again."""
-    cluster.create_topic(TOPIC, 1)
-    tp = TopicPartition(TOPIC, 0)
-    (partition,) = cluster.partitions(TOPIC)
-    away = next(node for node in cluster.nodes if node != partition.leader_id)
-    stays = tuple(node for node in partition.replica_nodes if node != away)
-
-    async def work() -> None:
-        async with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-            await admin.alter_partition_reassignments({tp: stays})
-            await settled(admin)
-            cluster.kill(away)
-            target = [away, stays[0]]
-            await admin.alter_partition_reassignments({tp: target})
-            moving = (await admin.list_partition_reassignments())[tp]
-            assert (set(moving.replicas), moving.adding, moving.removing) == ({*target, *stays}, (away,), stays[1:])
-            await admin.alter_partition_reassignments({tp: None})
-            await settled(admin)
-            async with asyncio.timeout(60):  # the broker that is asked learns of it after the controller
-                while tuple((await admin.describe_topics([TOPIC]))[TOPIC].partitions[0].replicas) != stays:
-                    pass
-            cluster.start_node(away)
-            await admin.alter_partition_reassignments({tp: target})
-            await settled(admin)
-
-    async def settled(admin: Admin) -> None:
-        async with asyncio.timeout(60):
-            while await admin.list_partition_reassignments():  # noqa: ASYNC110 -- nobody tells
-                await asyncio.sleep(0.05)
-
-    asyncio.run(work())
-    await_place(cluster, away, stays[0])

@@ -17,7 +17,7 @@ import pytest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import barnabas, called
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker  # not the kit: the command is tested
 
@@ -175,7 +175,7 @@ def test_hosts_and_directories_that_cannot_be_used_are_named(tmp_path: Path) -> 
     ],
 )
 def test_wrong_calls_exit_with_2_and_say_why(tmp_path: Path, arguments: list[str], complaint: str) -> None:
-    ran = barnabas("serve", "--data", str(tmp_path / "data"), *arguments)
+    ran = called("serve", "--data", str(tmp_path / "data"), *arguments)
     assert ran.returncode == 2, ran.stderr
     assert complaint in ran.stderr + ran.stdout
     assert "Traceback" not in ran.stderr
@@ -184,15 +184,15 @@ def test_wrong_calls_exit_with_2_and_say_why(tmp_path: Path, arguments: list[str
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     binary = tmp_path / "binary.properties"
     binary.write_bytes(b"\xff\xfe\x00")
-    ran = barnabas("serve", "--data", str(tmp_path / "data"), "--config", str(binary))
+    ran = called("serve", "--data", str(tmp_path / "data"), "--config", str(binary))
     assert (ran.returncode, f"--config {binary}: not a text in UTF-8" in ran.stderr) == (2, True), ran.stderr
-    ran = barnabas("serve", "--data", "", "--listen", "127.0.0.1:0")
+    ran = called("serve", "--data", "", "--listen", "127.0.0.1:0")
     assert (ran.returncode, "no data directory: give --data DIR" in ran.stderr) == (2, True), ran.stderr
-    ran = barnabas("serve", "--data", str(binary), "--listen", "127.0.0.1:0")
+    ran = called("serve", "--data", str(binary), "--listen", "127.0.0.1:0")
     assert (ran.returncode, f"data directory {binary} is a file" in ran.stderr) == (2, True), ran.stderr
-    ran = barnabas("serve", "--data", "/dev/null", "--listen", "127.0.0.1:0")
+    ran = called("serve", "--data", "/dev/null", "--listen", "127.0.0.1:0")
     assert (ran.returncode, "data directory /dev/null is no directory" in ran.stderr) == (2, True), ran.stderr
-    ran = barnabas("serve", "--data", str(binary / "data"), "--listen", "127.0.0.1:0")
+    ran = called("serve", "--data", str(binary / "data"), "--listen", "127.0.0.1:0")
     assert (ran.returncode, f"{binary / 'data'} cannot be created (Not a directory)" in ran.stderr) == (2, True)
 
 
@@ -252,7 +252,7 @@ def test_a_node_that_waits_for_the_others_stops_when_told(tmp_path: Path) -> Non
     ],
 )
 def test_a_quorum_that_cannot_be_meant_is_refused(tmp_path: Path, arguments: list[str], wrong: str) -> None:
-    refused = barnabas("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), *arguments)
+    refused = called("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), *arguments)
     assert refused.returncode == 2
     assert re.search(wrong, refused.stderr), refused.stderr
     assert not (tmp_path / "data").exists()

@@ -1,20 +1,18 @@
-"""TLS on served brokers: foreign clients, refusals on both sides, new certificates, slow handshakes."""
+"""TLS on served brokers: hostile bytes, new certificates, principals. Clients: tests/clients/test_secured_matrix.py."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.support.elsewhere import wait_until
@@ -76,86 +74,6 @@ def connected(broker: ServedBroker, tls: ssl.SSLContext, name: str = "localhost"
 def answers(connection: socket.socket) -> bool:
     connection.sendall(API_VERSIONS)
     return len(connection.recv(4_096)) > 4
-
-
-def test_librdkafka_produces_consumes_and_commits_transactions(broker: ServedBroker, ca: CertificateAuthority) -> None:
-    producer = Producer(rdkafka(broker, ca, transactional_id="tls-transaction"))
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    values = [b"%d" % number + b"x" * 3_000 for number in range(500)]
-    for value in values:
-        producer.produce("tls-transactions", value)
-    producer.commit_transaction(60)
-    settings = {"group_id": "tls", "auto_offset_reset": "earliest", "isolation_level": "read_committed"}
-    consumer = Consumer(rdkafka(broker, ca, **settings))
-    consumer.subscribe(["tls-transactions"])
-    found: list[bytes | None] = []
-
-    def consumed() -> bool:
-        found.extend(each.value() for each in consumer.consume(500, 0.5))
-        return len(found) >= 500
-
-    wait_until(consumed)
-    assert found == values
-    consumer.commit(asynchronous=False)
-    assert consumer.committed([TopicPartition("tls-transactions", 0)], 10)[0].offset > 0
-    consumer.close()
-
-
-@pytest.mark.asyncio
-async def test_aiokafka(broker: ServedBroker, ca: CertificateAuthority) -> None:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-
-    security: dict[str, Any] = {
-        "bootstrap_servers": broker.address,
-        "security_protocol": "SSL",
-        "ssl_context": context(ca),
-    }
-    async with AIOKafkaProducer(**security) as producer:
-        await producer.send_and_wait("tls-aiokafka", b"one")
-    reading = AIOKafkaConsumer("tls-aiokafka", group_id="a", auto_offset_reset="earliest", **security)
-    async with reading as consumer:
-        assert (await consumer.getone()).value == b"one"
-
-
-def test_kafka_python(broker: ServedBroker, ca: CertificateAuthority) -> None:
-    from kafka import KafkaConsumer, KafkaProducer
-
-    security: dict[str, Any] = {
-        "bootstrap_servers": broker.address,
-        "security_protocol": "SSL",
-        "ssl_cafile": str(ca.certificate),
-    }
-    producer = KafkaProducer(**security)
-    producer.send("tls-kafka-python", b"one").get(60)
-    producer.close()
-    consumer = KafkaConsumer(
-        "tls-kafka-python", auto_offset_reset="earliest", group_id="k", consumer_timeout_ms=60_000, **security
-    )
-    assert next(consumer).value == b"one"
-    consumer.close()
-
-
-def test_wrong_authority_and_wrong_name_end_at_the_client(
-    broker: ServedBroker, ca: CertificateAuthority, tmp_path: Path
-) -> None:
-    other = CertificateAuthority(tmp_path, "Another CA")
-    with pytest.raises(ssl.SSLCertVerificationError, match=r"unable to get local issuer|self-signed"):
-        connected(broker, context(other))
-    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        connected(broker, context(ca), "elsewhere.example")
-    with pytest.raises(KafkaException) as caught:
-        AdminClient(rdkafka(broker, other)).list_topics(timeout=2)
-    assert caught.value.args[0].code() == KafkaError._TRANSPORT
-    wait_until(lambda: "SSL handshake failed): host=127.0.0.1" in broker.log())
-    assert answers(connected(broker, context(ca)))
-
-
-def test_client_certificates(broker: ServedBroker, ca: CertificateAuthority, tmp_path: Path) -> None:
-    assert answers(connected(broker, context(ca, ca.issue("tls-alice"))))
-    for wrong in (ca.issue("tls-old", expired=True), CertificateAuthority(tmp_path).issue("tls-eve")):
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            answers(connected(broker, context(ca, wrong)))
 
 
 def test_plaintext_on_a_tls_listener_gets_the_alert_of_kafka(broker: ServedBroker) -> None:
@@ -307,13 +225,3 @@ def test_the_principal_of_a_certificate_is_authorized(tmp_path: Path, ca: Certif
         wait_until(lambda: "no rule of ssl.principal.mapping.rules matches 'CN=a,OU=b,O=c'" in broker.log())
     finally:
         broker.end()
-
-
-def test_kcat(broker: ServedBroker, ca: CertificateAuthority) -> None:
-    kcat = shutil.which("kcat") or shutil.which("kafkacat")
-    if kcat is None:
-        pytest.skip("kcat is not installed")
-    command = [kcat, "-b", broker.address, "-X", "security.protocol=ssl", "-X", f"ssl.ca.location={ca.certificate}"]
-    subprocess.run([*command, "-P", "-t", "tls-kcat"], input=b"one\ntwo\n", check=True, timeout=60)
-    read = subprocess.run([*command, "-C", "-t", "tls-kcat", "-e", "-q"], capture_output=True, check=True, timeout=60)
-    assert read.stdout == b"one\ntwo\n"

@@ -36,6 +36,7 @@ from tests.support.processes.raw_producer import (
 )
 
 pytestmark = pytest.mark.process
+EITHER = pytest.mark.parametrize("version", [pytest.param(TV1, marks=pytest.mark.soak), TV2])  # both do the same here
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def partition_led_by(cluster: Cluster, topic: str, fits: Callable[[int], bool]) 
     return next(indexes)
 
 
-@pytest.mark.parametrize("version", [TV1, TV2])
+@EITHER
 def test_a_leader_is_dead_during_the_commit_and_so_is_then_the_coordinator(cluster: Cluster, version: int) -> None:
     """The coordinator dies between PREPARE and a marker; the next one finds the transaction and writes what is missing."""
     coordinator, away = 1, 2
@@ -104,7 +105,7 @@ def test_a_frozen_leader_holds_up_its_own_marker_alone(cluster: Cluster) -> None
     assert read_committed(cluster, "single", elsewhere) == [b"slow", b"0", b"1", b"2"]
 
 
-@pytest.mark.parametrize("version", [TV1, TV2])
+@EITHER
 def test_a_coordinator_taken_for_dead_changes_nothing_when_it_wakes(cluster: Cluster, version: int) -> None:
     zombie = 3
     producer = Producer(cluster, named(cluster, lambda led: led == zombie), version)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import barnabas, called
 from tests.support.processes.up import COMMAND, SECONDS_MAX, Up
 
 pytestmark = pytest.mark.process
@@ -34,7 +34,7 @@ def data(tmp_path: Path) -> Iterator[Path]:
 def await_brokers(bootstrap: str, count: int) -> None:
     """Waits until the broker that is asked knows this number of brokers."""
     deadline = time.monotonic() + SECONDS_MAX
-    while (shown := barnabas("cluster", "-b", bootstrap)).stdout.count("\n  broker ") != count:
+    while (shown := called("cluster", "-b", bootstrap)).stdout.count("\n  broker ") != count:
         assert time.monotonic() < deadline, shown
 
 
@@ -48,8 +48,8 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
         assert len(up.bootstrap.split(",")) == len(up.nodes()) == 3
         await_brokers(up.bootstrap, 3)
         at = ("-b", up.bootstrap)
-        assert "replication factor 3" in barnabas("topic", "create", "orders", *at).stdout
-        assert "min.insync.replicas" not in barnabas("topic", "describe", "orders", *at).stdout  # it is the cluster's
+        assert "replication factor 3" in called("topic", "create", "orders", *at).stdout
+        assert "min.insync.replicas" not in called("topic", "describe", "orders", *at).stdout  # it is the cluster's
         written = barnabas("produce", "orders", "--transactional-id", "t", *at, stdin="tea\ncoffee\n")
         assert written.stderr == "wrote 2 records to orders\n"
 
@@ -86,7 +86,7 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
 
     up = Up(data, "--port", "0")
     try:
-        read = barnabas("consume", "orders", "--from-beginning", "--exit-at-end", "-b", up.bootstrap)
+        read = called("consume", "orders", "--from-beginning", "--exit-at-end", "-b", up.bootstrap)
         assert sorted(read.stdout.split()) == ["coffee", "milk", "tea"]
         assert up.end(signal.SIGHUP) == 0  # the terminal is closed
     finally:
@@ -96,7 +96,7 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
 def test_one_broker_and_the_end_of_the_last_node(data: Path) -> None:
     up = Up(data, "--brokers", "1", "--port", "0")
     try:
-        assert "replication factor 1" in barnabas("topic", "create", "t", "-b", up.bootstrap).stdout
+        assert "replication factor 1" in called("topic", "create", "t", "-b", up.bootstrap).stdout
         os.kill(up.nodes()[1], signal.SIGTERM)
         assert up.process.wait(SECONDS_MAX) == 1
         assert "node 1 ended with exit code 0" in up.stderr()
@@ -113,5 +113,5 @@ def test_what_cannot_be_started_is_told(data: Path) -> None:
         assert str(port) in refused.stderr
         assert "Traceback" not in refused.stderr
     for wrong in (("--brokers", "0"), ("--brokers", "10"), ("--set", "no-value"), ("--port", "65535")):
-        refused = barnabas("up", *wrong, "--data", str(data))
-        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+        said = called("up", *wrong, "--data", str(data))
+        assert (said.returncode, said.stderr.count("\n")) == (2, 1), said.stderr

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import barnabas, called
 from tests.support.processes.up import COMMAND, SECONDS_MAX, Up
 
 pytestmark = pytest.mark.process
@@ -160,8 +160,10 @@ def test_nodes_end_when_up_is_killed(up: Up) -> None:
     logs = [(up.data / f"node-{number}.log").read_text() for number in (1, 2)]
     assert all("Standard input has ended, the node stops" in log for log in logs)
     assert any("Node has stopped cleanly" in log for log in logs)
+    ports = (up.data / "quorum-ports").read_text()
     again = Up(up.data, "--brokers", "2", "--port", "0")
     assert again.end() == 0
+    assert (up.data / "quorum-ports").read_text() == ports
 
 
 def test_a_stopped_node_does_not_delay_a_second_ctrl_c(up: Up) -> None:
@@ -196,25 +198,16 @@ def test_a_port_in_use_names_its_process(data: Path) -> None:
         assert f"listens on port {port}; stop it" in served.stderr
 
 
-def test_the_ports_of_the_quorum_stay_the_same(data: Path) -> None:
-    first = Up(data, "--brokers", "2", "--port", "0")
-    ports = (data / "quorum-ports").read_text()
-    assert first.end() == 0
-    second = Up(data, "--brokers", "2", "--port", "0")
-    assert second.end() == 0
-    assert (data / "quorum-ports").read_text() == ports
-
-
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for wrong in (file, file / "below", Path("/proc/nowhere")):
-        refused = barnabas("up", "--brokers", "1", "--port", "0", "--data", str(wrong))
+        refused = called("up", "--brokers", "1", "--port", "0", "--data", str(wrong))
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused.stderr
         assert str(wrong) in refused.stderr
     if os.geteuid() != 0:
         tmp_path.chmod(0o500)
-        refused = barnabas("up", "--brokers", "1", "--port", "0", "--data", str(tmp_path))
+        refused = called("up", "--brokers", "1", "--port", "0", "--data", str(tmp_path))
         assert "name a directory where this user may write" in refused.stderr
 
 

@@ -59,15 +59,15 @@ def spark_demo(*, data: Path | None, kills: bool, report: Path, months: int) -> 
         months: how many months of the year are replayed, 1 to 12.
     """
     try:
+        check_page(report)
+    except OSError as error:
+        print(f"demo: --report {report} cannot be written ({error.strerror}): name another file", file=sys.stderr)
+        return 2
+    try:
         _need_spark()
         dataset = data_.load(months)
     except (InputMissing, PipelineError) as error:
         print(f"demo: {error}", file=sys.stderr)
-        return 2
-    try:
-        check_page(report)
-    except OSError as error:
-        print(f"demo: --report {report} cannot be written ({error.strerror}): name another file", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="barnabas-flights-", ignore_cleanup_errors=True) as scratch:
         try:

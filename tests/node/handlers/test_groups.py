@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.api.call import Call
-from barnabas.broker.handlers import groups, transactions
 from barnabas.broker.node.node import Node
-from barnabas.errors import BrokerError, ErrorCode
+from barnabas.errors import ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
-from barnabas.protocol import registry
 from barnabas.protocol.compression import Compression
 from barnabas.protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -28,16 +25,13 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequest,
 )
 from barnabas.protocol.messages.shared import PartitionIndex
-from barnabas.protocol.messages.transactions import TxnOffsetCommitRequest
 from barnabas.protocol.records import iter_batches
-from barnabas.protocol.schema import decode, encode
 from tests.support.broker.group_requests import (
     NONE,
     PATIENT,
     commit,
     commit_request,
     committed,
-    fetch_request,
     heartbeat,
     join_request,
     member,
@@ -120,33 +114,6 @@ async def test_offsets_in_every_version(peer: Peer, node: Node, version: int) ->
         assert await committed(peer, read, topic_id=topic_id) == 7
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await commit(peer, 7, version, topic="x", topic_id=b"?" * 16) is unknown
-
-
-@pytest.mark.parametrize("api_key", [8, 9, 10, 11, 12, 13, 14, 15, 16, 28, 42, 47])
-def test_every_request_can_be_refused_in_every_version(api_key: int) -> None:
-    api = registry.API[api_key]
-    requests: list[Any] = [
-        api.request(),
-        fetch_request(),
-        commit_request(1),
-        FindCoordinatorRequest(coordinator_keys=["k"]),
-        DescribeGroupsRequest(groups=["g"]),
-        DeleteGroupsRequest(groups_names=["g"]),
-        LeaveGroupRequest(members=[MemberIdentity(member_id="m")]),
-        TxnOffsetCommitRequest(),
-    ]
-    for request in requests:
-        if api_key != type(request).API_KEY:
-            continue
-        for version in range(api.versions[0], api.versions[1] + 1):
-            connection: Any = None
-            call: Call[Any] = Call(request, version, api_key, "c", connection, "127.0.0.1")
-            family = transactions if api_key == 28 else groups
-            _, refuse = family.HANDLERS[api.request]
-            answer = refuse(call, BrokerError(ErrorCode.NOT_COORDINATOR))
-            decoded = decode(api.response, encode(answer, version), version)
-            if request != api.request() or api_key not in (8, 9, 10, 15, 28, 42):
-                assert "error_code=16" in repr(decoded).replace("<ErrorCode.NOT_COORDINATOR: 16>", "16")
 
 
 async def test_parked_join_holds_up_only_answers(peer: Peer, another: Any, node: Node) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from tests.support.oracle.real_kafka import KAFKA_UP, TOOL_SECONDS_MAX, needs_java
-
-TOOL = "org.apache.kafka.tools.DumpLogSegments"
 
 COMPLAINT = re.compile(
     r"mismatch|corrupt|error|exception|invalid|non-consecutive|out of order|isvalid: false", re.IGNORECASE
@@ -21,12 +22,18 @@ FIRST_OFFSET = re.compile(r"Non-consecutive offsets in \S+?0*(\d+)\.log\n +-1 is
 
 
 def tool(
-    name: str, *arguments: str, stdin: str = "", expected: int = 0, environment: Mapping[str, str] | None = None
+    name: str,
+    *arguments: str,
+    stdin: str = "",
+    expected: int = 0,
+    errors: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> str:
     """Runs a class of Kafka's tools or of kafka.admin, or the source file of one; returns its stdout.
 
     Args:
         expected: the exit code.
+        errors: whether its stderr follows in the result.
         environment: variables that it gets in addition.
     """
     needs_java("no tools of Kafka")
@@ -36,9 +43,20 @@ def tool(
         input=stdin,
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=TOOL_SECONDS_MAX,
         check=False,
         env={**os.environ, **(environment or {})},
     )
     assert ran.returncode == expected, ran.stdout[-1000:] + ran.stderr[-2000:]
-    return ran.stdout
+    return ran.stdout + (ran.stderr if errors else "")
+
+
+def dumped(files: Iterable[Path], *options: str) -> str:
+    """What DumpLogSegments says of log files and of the files beside them, complaints included."""
+    return tool("DumpLogSegments", *options, "--files", ",".join(map(str, files)), errors=True)
+
+
+def records_in(output: str) -> list[dict[str, Any]]:
+    """The decoded records in what DumpLogSegments says."""
+    return [json.loads(found[1]) for found in re.finditer(r"payload: (\{.*\})", output)]

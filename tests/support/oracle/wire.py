@@ -19,6 +19,7 @@ from tests.support.processes.attempts import attempts
 from tests.support.requests import answer_in, frame_of, request_of
 
 EVERY_COORDINATOR = [f"probe-{number}" for number in range(100)]  # their hashes hit each of fifty partitions
+CONCURRENT_TRANSACTIONS = 51
 NOT_READY = {5, 14, 15, 16}  # leader or coordinator not available, loading, not coordinator
 
 
@@ -123,6 +124,14 @@ class Wire:
                 codes = {each.error_code for each in described.transaction_states}
             if not codes & NOT_READY:
                 return
+
+    def patiently(self, request: Any, version: int) -> Any:
+        """The answer once the coordinator has loaded and has completed the transaction before."""
+        for _ in attempts("the coordinator is ready"):
+            answer = self.call(request, version)
+            if answer.error_code not in {CONCURRENT_TRANSACTIONS, *NOT_READY}:
+                break
+        return answer
 
     def await_markers(self) -> None:
         """Waits until no transaction of this broker is ending: Kafka answers before the markers are written."""

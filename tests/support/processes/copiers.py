@@ -31,7 +31,6 @@ POLL_SECONDS = 0.1
 CALL_SECONDS = 30.0
 SESSION_MS = 6_000  # a killed process is missed for so long
 FATAL = 3
-SECURITY_VARIABLE = "COPIER_SECURITY"  # more settings of librdkafka as JSON, for clusters with TLS or SASL
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,6 @@ def copy_by_librdkafka(job: Job) -> None:
     # Without a broker, librdkafka 2.11 to 2.16 forgets all brokers, and then waits forever for a coordinator among the
     # forgotten ones (confluentinc/librdkafka#5511), unless it is told not to begin anew.
     quick["metadata.recovery.strategy"] = "none"
-    quick |= json.loads(os.environ.get(SECURITY_VARIABLE, "{}"))
     classic = {"session.timeout.ms": job.session_ms, "heartbeat.interval.ms": job.session_ms // 5}
     consumer = Consumer(
         {

@@ -8,13 +8,12 @@ see nothing else.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,11 @@ from barnabas.testing.simulation.invariants import (
 )
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.processes.cluster import Cluster
-from tests.support.processes.copiers import SECURITY_VARIABLE
 from tests.support.requests import request_of
 
 SOURCE, TARGET = "input", "output"
 RECORDS_PER_TRANSACTION = 750
 RESTARTS_MAX = 20
-NO_SETTINGS: Mapping[str, Any] = {}
 # "none": with its default, librdkafka looks for a broker only once a second after it has lost all (docs/cluster.md).
 QUICK = {
     "reconnect.backoff.ms": 20,
@@ -61,7 +58,6 @@ class CopyWorker:
         folder: Path,
         *,
         session_ms: int | None = None,
-        settings: Mapping[str, Any] = NO_SETTINGS,
     ) -> None:
         self.progress: list[tuple[float, int]] = []
         self.started_count = 0
@@ -70,7 +66,6 @@ class CopyWorker:
         self._command = [*module, client, bootstrap, SOURCE, TARGET, "copier", str(RECORDS_PER_TRANSACTION)]
         if session_ms is not None:
             self._command.append(str(session_ms))
-        self.settings = dict(settings)  # of librdkafka, for the next process
         self._over = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._supervise, name="copier", daemon=True)
@@ -106,13 +101,7 @@ class CopyWorker:
             self.started_count += 1
             done = self.copied
             with self.stderr_path.open("a") as stderr:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdout=subprocess.PIPE,
-                    stderr=stderr,
-                    text=True,
-                    env={**os.environ, SECURITY_VARIABLE: json.dumps(self.settings)},
-                )
+                self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=stderr, text=True)
             if self._over.is_set():
                 self._process.kill()
             assert self._process.stdout is not None
@@ -140,7 +129,6 @@ class Feeder:
         partitions: int,
         *,
         per_second: int,
-        settings: Mapping[str, Any] = NO_SETTINGS,
     ) -> None:
         self.acknowledged: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
         self.acknowledged_at: list[float] = []
@@ -161,7 +149,6 @@ class Feeder:
                 "linger.ms": 2,
                 "delivery.timeout.ms": 120_000,
                 **QUICK,
-                **settings,
             }
         )
         self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
@@ -243,8 +230,6 @@ class Reader:
         bootstrap: str,
         topic: str,
         partitions: int,
-        *,
-        settings: Mapping[str, Any] = NO_SETTINGS,
     ) -> None:
         self.seen: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
         self.offsets: dict[int, int] = {}
@@ -258,7 +243,6 @@ class Reader:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 **QUICK,
-                **settings,
             }
         )
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
@@ -355,28 +339,16 @@ class CopyRun:
         client: str = "librdkafka",
         partitions: int = 4,
         per_second: int = 6_000,
-        start_worker: Callable[[], Any] | None = None,
-        settings: Mapping[str, Any] = NO_SETTINGS,
-        worker_settings: Mapping[str, Any] = NO_SETTINGS,
+        start_worker: Callable[[], CopyWorker] | None = None,
     ) -> None:
-        """Starts feeder, reader and copier.
-
-        Args:
-            settings: of librdkafka, for all three; they may name another listener. `worker_settings` are for the copier alone.
-        """
+        """Starts feeder, reader and copier."""
         self.cluster = cluster
         self.partitions = partitions
         for topic in (SOURCE, TARGET):
             cluster.create_topic(topic, partitions, min__insync__replicas="2")
-        bootstrap = settings.get("bootstrap.servers", cluster.bootstrap)
-        self.feeder = Feeder(bootstrap, SOURCE, partitions, per_second=per_second, settings=settings)
-        self.reader = Reader(bootstrap, TARGET, partitions, settings=settings)
-        # a CopyWorker, or another object with its `copied`, `started_count`, `log`, `log_positions` and `end`
-        self.worker: Any = (
-            start_worker()
-            if start_worker is not None
-            else CopyWorker(client, bootstrap, folder, settings={**settings, **worker_settings})
-        )
+        self.feeder = Feeder(cluster.bootstrap, SOURCE, partitions, per_second=per_second)
+        self.reader = Reader(cluster.bootstrap, TARGET, partitions)
+        self.worker = CopyWorker(client, cluster.bootstrap, folder) if start_worker is None else start_worker()
 
     def __enter__(self) -> CopyRun:
         return self
@@ -399,11 +371,6 @@ class CopyRun:
             lambda: self.feeder.sent >= before + records // 2 and self.worker.copied > copied,
             f"half of {records} records are sent and some copied",
         )
-
-    def restart_worker(self, **settings: Any) -> None:
-        """Kills the copier's process; the next one has these settings of librdkafka, too."""
-        self.worker.settings |= settings
-        self.worker.kill()
 
     def wait_until_copied(self, seconds: float | None = None) -> None:
         """Waits until every fed record is copied: as reported, or as read if a worker was killed before its report."""

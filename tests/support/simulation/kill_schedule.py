@@ -34,13 +34,11 @@ def schedule(
     *,
     kinds: Sequence[str] = KINDS,
     calm_seconds: float = 0.0,
-    again_seconds_max: float = AGAIN_SECONDS_MAX,
 ) -> list[Kill]:
     """Draws `count` kills. The kinds come in rounds of random order, so a short schedule has all of them.
 
     Args:
         calm_seconds: added before each kill that is not "again".
-        again_seconds_max: before each that is.
     """
     rng = random.Random(seed)
     drawn: list[str] = []
@@ -48,6 +46,6 @@ def schedule(
         drawn += rng.sample(kinds, len(kinds))
     found = []
     for kind in drawn[:count]:
-        after = rng.uniform(0, again_seconds_max) if kind == "again" else calm_seconds + rng.uniform(1, 5)
+        after = rng.uniform(0, AGAIN_SECONDS_MAX) if kind == "again" else calm_seconds + rng.uniform(1, 5)
         found.append(Kill(kind, after, rng.choice((0.0, rng.uniform(0, DOWN_SECONDS_MAX)))))
     return found

@@ -1,7 +1,8 @@
-"""The refusal of a whole request of any API, with elements in any of its lists."""
+"""The refusal of a whole request of any API, with elements in any of its lists: an answer of its version, with an error for each."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -22,13 +23,13 @@ MANY = 3
 REFUSED = BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
 
 
-def refusals() -> dict[type[Message], Refuse]:
-    """The refusal of each request, by any listener."""
-    found: dict[type[Message], Refuse] = {}
+def refusals() -> dict[tuple[str, type[Message]], Refuse]:
+    """The refusal of each request, by table of handlers."""
+    found: dict[tuple[str, type[Message]], Refuse] = {}
     for module in iter_modules(handlers.__path__):
         family = import_module(f"barnabas.broker.handlers.{module.name}")
-        for name in ("HANDLERS", "CONTROLLER_HANDLERS"):
-            found |= {request: refuse for request, (_, refuse) in getattr(family, name, {}).items()}
+        for table in ("HANDLERS", "CONTROLLER_HANDLERS"):
+            found |= {(table, request): refuse for request, (_, refuse) in getattr(family, table, {}).items()}
     return found
 
 
@@ -44,35 +45,66 @@ def long_lists(kind: type[Struct], path: str = "") -> Iterator[tuple[str, Callab
                 yield inner, partial(_around, kind, field.name, make)
 
 
+def named(kind: type[Struct], name: str) -> dict[str, str]:
+    """The name of what a struct is about, where it has one."""
+    return {each.name: name for each in kind.FIELDS if isinstance(each.wire, Text) and each.name in ("name", "topic")}
+
+
 def _long(kind: type[Struct], name: str, element: Any) -> Struct:
     elements: list[Any]
     if isinstance(element, type) and issubclass(element, Struct):
-        elements = [element() for _ in range(MANY)]
+        elements = [element(**named(element, f"n{number}")) for number in range(MANY)]
     elif element is Uuid:
         elements = [number.to_bytes(16, "big") for number in range(MANY)]
     else:
         elements = [f"n{number}" if isinstance(element, Text) else number for number in range(MANY)]
-    return kind(**{name: elements})
+    return kind(**{**named(kind, "n"), name: elements})
 
 
 def _around(kind: type[Struct], name: str, make: Callable[[], Struct]) -> Struct:
     return kind(**{name: [make()]})
 
 
-REFUSALS = refusals()
+# Lists whose elements have an error each in the answer.
+EACH = {
+    "ProduceRequest-topic_data.partition_data",
+    "ListOffsetsRequest-topics.partitions",
+    "OffsetCommitRequest-topics.partitions",
+    "DescribeGroupsRequest-groups",
+    "CreateTopicsRequest-topics",
+    "DeleteTopicsRequest-topic_names",
+    "CreatePartitionsRequest-topics",
+    "DeleteRecordsRequest-topics.partitions",
+    "TxnOffsetCommitRequest-topics.partitions",
+    "DeleteGroupsRequest-groups_names",
+    "ElectLeadersRequest-topic_partitions.partitions",
+    "AlterConfigsRequest-resources",
+    "AlterUserScramCredentialsRequest-deletions",
+    "AlterClientQuotasRequest-entries",
+}
 CASES = [
-    pytest.param(kind, make, version, id=f"{kind.__name__}-{path}-v{version}")
-    for kind in sorted(REFUSALS, key=lambda each: each.API_KEY)
+    pytest.param(
+        *(kind, refuse, make, version),
+        table == "HANDLERS" and f"{kind.__name__}-{path}" in EACH and version == API[kind.API_KEY].versions[0],
+        id=f"{table}-{kind.__name__}-{path}-v{version}",
+    )
+    for (table, kind), refuse in refusals().items()
     for path, make in long_lists(kind)
     for version in sorted({*API[kind.API_KEY].versions})
 ]
 
 
-@pytest.mark.parametrize(("kind", "make", "version"), CASES)
+@pytest.mark.parametrize(("kind", "refuse", "make", "version", "each"), CASES)
 def test_a_refusal_is_an_answer_of_the_requests_version(
-    kind: type[Message], make: Callable[[], Message], version: int
+    kind: type[Message], refuse: Refuse, make: Callable[[], Message], version: int, each: bool
 ) -> None:
     call = Call(make(), version, kind.API_KEY, "c", Connection(), "h")
-    answer = REFUSALS[kind](call, REFUSED)
+    answer = refuse(call, REFUSED)
     assert type(answer) is API[kind.API_KEY].response
     encode(answer, version)
+    errors = re.findall(rf"error_code=(?:<[^>]*: )?{REFUSED.code:d}\b", repr(answer))
+    assert len(errors) >= MANY if each else True, answer
+
+
+def test_every_list_with_an_error_for_each_element_is_found() -> None:
+    assert sum(case.values[-1] is True for case in CASES) == len(EACH)
