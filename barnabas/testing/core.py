@@ -5,10 +5,12 @@ the brokers' own view go through the backend.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.scope import Scope
 from barnabas.testing.backend import Backend, Lose, check_loss, not_possible
 from barnabas.testing.errors import (
@@ -23,7 +25,7 @@ from barnabas.testing.errors import (
 from barnabas.testing.extension import Extension
 
 if TYPE_CHECKING:
-    from barnabas.testing.own_admin import OwnAdmin
+    from barnabas.client import Admin
 
 
 class Starts:
@@ -92,6 +94,29 @@ class Starts:
         return failed
 
 
+class _AdminNetwork(AsyncioNetwork):
+    """Keeps the kit's admin client away from brokers that are cut off from the controller.
+
+    Args:
+        backend: has the addresses that the client uses.
+        cut_off: returns the ids of the brokers that are not to be used at present.
+    """
+
+    def __init__(self, backend: Backend, cut_off: Callable[[], frozenset[int]]) -> None:
+        super().__init__()
+        self._cut_off = cut_off
+        addresses = zip(backend.broker_ids, backend.internal_servers.split(","), strict=True)
+        self._brokers = {int(address.rpartition(":")[2]): broker_id for broker_id, address in addresses}
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: Any
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """As of Network."""
+        if self._brokers.get(port) in self._cut_off():
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "the broker is cut off by the test", f"{host}:{port}")
+        return await super().connect(factory, host, port, **options)
+
+
 POLL_FIRST_S: Final = 0.001
 POLL_S: Final = 0.02
 
@@ -107,7 +132,7 @@ class Core:
         ]
         backend.on_event = self._on_event
         self.timeout_s = timeout_s
-        self._admin: OwnAdmin | None = None
+        self._admin: Admin | None = None
         self._admin_is_stale = False
         self._turn = asyncio.Lock()
         self._missing = ""  # what the present call waits for
@@ -144,7 +169,7 @@ class Core:
         explanations = [each.explain() for each in self.extensions]
         return "".join(f"; {each}" for each in (missing, states, failures, *explanations) if each)
 
-    async def admin(self) -> OwnAdmin:
+    async def admin(self) -> Admin:
         """The kit's own admin client, connected. Raises KitError if no broker runs."""
         if not self._joined():
             states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
@@ -153,12 +178,11 @@ class Core:
             self._admin_is_stale = False
             await self._close_admin()
         if self._admin is None:
-            from barnabas.testing.own_admin import OwnAdmin  # here, because it would double the time of a first start
-            from barnabas.testing.world.admin_network import AdminNetwork
+            from barnabas.client import Admin  # here, because it would double the time of a first start
 
-            network = AdminNetwork(self.backend, self._cut_off) if self.backend.mode != "remote" else None
+            network = _AdminNetwork(self.backend, self._cut_off) if self.backend.mode != "remote" else None
             servers = self.backend.internal_servers
-            admin = OwnAdmin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
+            admin = Admin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
             await admin.start()
             self._admin = admin
         return self._admin

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from barnabas.testing.admin_port import AdminPort
     from barnabas.testing.clock.handles import KafkaClock
     from barnabas.testing.core import Core
-    from barnabas.testing.faults.fault import Fault
-    from barnabas.testing.faults.handles import Faults
+    from barnabas.testing.faults.handles import Fault, Faults
     from barnabas.testing.history.handles import History
     from barnabas.testing.versions import DatedBrokers
 
@@ -238,8 +237,7 @@ class Handle(NearestNames):
         if self.backend("the admin port").mode == "remote":
             raise not_possible("the admin port", "remote")
         if self._admin is None:
-            from barnabas.testing.admin_port import AdminPort
-            from barnabas.testing.admin_routes import AdminRoutes
+            from barnabas.testing.admin_port import AdminPort, AdminRoutes
 
             self._admin = await AdminPort.open(AdminRoutes(self), port)
         return self._admin.url

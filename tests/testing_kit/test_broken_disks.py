@@ -20,7 +20,7 @@ from tests.support.oracle.wire import Wire
 LIMIT_S = 60
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=THREADS)
 def mode(request: pytest.FixtureRequest) -> Mode:
     value: Mode = request.param
     return value
@@ -66,6 +66,7 @@ def test_a_replicated_record_outlives_the_page_cache_of_its_leader(three: Cluste
     assert asyncio.run(read(three, topic, 50)) == values
 
 
+@pytest.mark.parametrize("mode", MODES, indirect=True)
 def test_a_record_of_one_broker_is_lost_with_its_page_cache(mode: Mode) -> None:
     """acks=1, one replica, no flush: the record was acknowledged, and a power loss takes it."""
     with Broker(mode=mode, topics={"lost": 1}) as kafka:

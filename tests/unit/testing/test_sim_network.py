@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.testing.simulation.transport import WINDOW_BYTES
+from barnabas.testing.simulation.network import WINDOW_BYTES
 from barnabas.testing.simulation.world import Ports, World
 
 
