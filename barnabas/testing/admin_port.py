@@ -206,7 +206,7 @@ class AdminRoutes:
             raise HttpRefusal(400, 'topic: write a name, for example {"topic": "orders"}')
         if not _is_int(partition) or not (to is None or _is_int(to)):
             raise HttpRefusal(400, "partition and to are whole numbers")
-        return 200, {"leader": await self._cluster.core().move_leader(topic, partition, to)}
+        return 200, {"leader": await self._cluster.core().move_leader(topic, partition, to=to)}
 
     async def _within(self, work: Awaitable[Any]) -> Any:
         """Awaits work without a deadline of its own."""
