@@ -21,7 +21,8 @@ from urllib.parse import parse_qsl, unquote
 from barnabas.runtime.http_server import HttpAnswer, HttpRefusal, HttpRequest, HttpServer
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.testing.errors import KitError, KitTimeout, unknown
-from barnabas.testing.faults.document import DOCUMENT_BYTES_MAX, CheckedFault, parse_json, wanted
+from barnabas.testing.faults.document import DOCUMENT_BYTES_MAX, parse_json, wanted
+from barnabas.testing.faults.rule import Rule
 from barnabas.testing.ports import HOST, checked_admin_port
 from barnabas.testing.running import Running
 
@@ -220,7 +221,7 @@ class AdminRoutes:
             raise KitTimeout(f"the brokers did not answer the kit within {limit_s:g} s") from None
 
 
-def _checked(body: bytes) -> tuple[object, list[CheckedFault]]:
+def _checked(body: bytes) -> tuple[object, list[Rule]]:
     try:
         document = parse_json(body)
         return document, wanted(document)

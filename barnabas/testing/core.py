@@ -27,7 +27,7 @@ from barnabas.testing.errors import (
 from barnabas.testing.extension import Extension
 
 if TYPE_CHECKING:
-    from barnabas.client import Admin
+    from barnabas.testing.own_admin import OwnAdmin
 
 
 class Starts:
@@ -134,7 +134,7 @@ class Core:
         ]
         backend.on_event = self._on_event
         self.timeout_s = timeout_s
-        self._admin: Admin | None = None
+        self._admin: OwnAdmin | None = None
         self._admin_is_stale = False
         self._turn = asyncio.Lock()
         self._missing = ""  # what the present call waits for
@@ -171,7 +171,7 @@ class Core:
         explanations = [each.explain() for each in self.extensions]
         return "".join(f"; {each}" for each in (missing, states, failures, *explanations) if each)
 
-    async def admin(self) -> Admin:
+    async def admin(self) -> OwnAdmin:
         """The kit's own admin client, connected. Raises KitError if no broker runs."""
         if not self._joined():
             states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
@@ -180,11 +180,11 @@ class Core:
             self._admin_is_stale = False
             await self._close_admin()
         if self._admin is None:
-            from barnabas.client import Admin  # here, because it would double the time of a first start
+            from barnabas.testing.own_admin import OwnAdmin  # here, because it would double the time of a first start
 
             network = _AdminNetwork(self.backend, self._cut_off) if self.backend.mode != "remote" else None
             servers = self.backend.internal_servers
-            admin = Admin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
+            admin = OwnAdmin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
             await admin.start()
             self._admin = admin
         return self._admin

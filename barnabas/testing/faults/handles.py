@@ -20,7 +20,7 @@ from barnabas.testing.errors import (
     named_arguments,
 )
 from barnabas.testing.extension import Extension, settle
-from barnabas.testing.faults.document import FAULTS_MAX, CheckedFault, read, selected, with_action, written
+from barnabas.testing.faults.document import FAULTS_MAX, read, with_action, written
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.kit_thread import Aio, blocking, coroutine
 
@@ -55,10 +55,8 @@ class FaultAio(Aio["Fault"]):
 class Fault(NearestNames):
     """One fault. Attributes are thread-safe. Calls block for about a millisecond, `wait` until its hits: coroutines use `aio.wait`."""
 
-    def __init__(self, faults: Faults, rule: Rule, broker: int | None, strict: bool) -> None:
+    def __init__(self, faults: Faults, rule: Rule) -> None:
         self.rule = rule
-        self.broker = broker
-        self.strict = strict
         self.number = 0
         self.failure: Exception | None = None  # of the function of `rewrite`
         self.matched: dict[
@@ -204,7 +202,7 @@ class Fault(NearestNames):
         with self._lock:
             told = {
                 "id": self.number,
-                **written(self.rule, self.broker, self.strict),
+                **written(self.rule),
                 "hits": self._hits,
                 "used_up": self.is_used_up(self._hits),
             }
@@ -223,7 +221,7 @@ class Fault(NearestNames):
         shown = [
             f"{name}={value!r}"
             for name in ("client", "txn", "group", "topic", "partition", "broker")
-            if (value := self.broker if name == "broker" else getattr(self.rule, name)) is not None
+            if (value := getattr(self.rule, name)) is not None
         ]
         return f"<{self.rule.action} on {self.rule.api}{''.join(f' {each}' for each in shown)}, {self._hits} hits>"
 
@@ -276,11 +274,12 @@ class Faults(NearestNames, Extension):
         Raises KitError if no request can match, with the nearest valid word.
         """
         core = self._cluster.core()
-        filters = {"client": client, "txn": txn, "group": group, "topic": topic, "partition": partition}
-        rule = selected(api, strict=strict, nth=nth, times=times, probability=probability, **filters)
+        filters: dict[str, Any] = {"client": client, "txn": txn, "group": group, "topic": topic, "partition": partition}
+        filters |= {"broker": broker, "strict": strict, "nth": nth, "times": times, "probability": probability}
+        rule = Rule(api, **filters, action="drop").check()
         if broker is not None:
             core.check_broker(broker)
-        fault = Fault(self, rule, broker, strict)
+        fault = Fault(self, rule)
         self._without_action.append(fault)
         return fault
 
@@ -320,7 +319,7 @@ class Faults(NearestNames, Extension):
         for each in self._faults.values():
             if each.failure is not None:
                 raise KitError(f"the function of {each} failed: {each.failure!r}") from each.failure
-        idle = [str(each) for each in self._faults.values() if each.strict and not each.counted]
+        idle = [str(each) for each in self._faults.values() if each.rule.strict and not each.counted]
         if idle:
             raise KitError(
                 f"no request met {', '.join(idle)}: the filters match nothing that was sent; "
@@ -334,7 +333,7 @@ class Faults(NearestNames, Extension):
         """A held request, for example, may remain."""
         return self._next > 1
 
-    async def add(self, wanted: list[CheckedFault]) -> list[Fault]:
+    async def add(self, wanted: list[Rule]) -> list[Fault]:
         """Installs all faults of a document or, with KitError, none."""
         core = self._cluster.core()
         for each in wanted:
@@ -344,7 +343,7 @@ class Faults(NearestNames, Extension):
             raise KitError(
                 f"{len(self._faults)} faults are installed, and {FAULTS_MAX} are possible: remove some first"
             )
-        found = [Fault(self, each.rule, each.broker, each.strict) for each in wanted]
+        found = [Fault(self, each) for each in wanted]
         for fault in found:
             await self._installed(fault)
         return found
@@ -408,7 +407,7 @@ class Faults(NearestNames, Extension):
     # -- from and to the brokers
 
     def _targets(self, fault: Fault) -> list[int]:
-        return [each for each in self._cluster.backend("faults").broker_ids if fault.broker in (None, each)]
+        return [each for each in self._cluster.backend("faults").broker_ids if fault.rule.broker in (None, each)]
 
     async def _to_broker(self, broker_id: int, command: str, arguments: Mapping[str, Any]) -> None:
         backend = self._cluster.backend("faults")
@@ -422,7 +421,7 @@ class Faults(NearestNames, Extension):
         self._missed.pop(broker_id, None)
         backend = self._cluster.backend("faults")
         for fault in list(self._faults.values()):
-            if fault.broker in (None, broker_id) and not fault.used_up:
+            if fault.rule.broker in (None, broker_id) and not fault.used_up:
                 await backend.command(broker_id, "install_fault", _installation(fault, broker_id))
 
     async def on_resumed(self, broker_id: int) -> None:
@@ -444,7 +443,7 @@ class Faults(NearestNames, Extension):
         if not met:
             return  # it was not hit
         fault.note({"broker": broker_id, **met})
-        if fault.used_up and fault.broker is None:
+        if fault.used_up and fault.rule.broker is None:
             task = asyncio.get_running_loop().create_task(self.told("end_fault", fault))
             self._endings.add(task)
             task.add_done_callback(self._endings.discard)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
-from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.kit_thread import Aio, blocking, coroutine
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from barnabas.testing.handle import Handle
 
 T = TypeVar("T")
-LEAVE_EPOCH: Final = -1  # KIP-848: the member epoch of a heartbeat by which a member leaves
 
 
 class GroupActionsAio(Aio["GroupActions"]):
@@ -118,10 +116,7 @@ async def evict(core: Core, name: str, member: str) -> None:
         try:
             if group is not None and group.type == "consumer":
                 # Kafka's LeaveGroup refuses members of the new protocol; a member of it leaves by a heartbeat.
-                leave = ConsumerGroupHeartbeatRequest(
-                    group_id=name, member_id=who.member_id, member_epoch=LEAVE_EPOCH, instance_id=who.group_instance_id
-                )
-                await admin._coordinated("group", name, leave)
+                await admin.leave_for(name, who.member_id, who.group_instance_id)
             elif who.group_instance_id is not None:
                 await admin.remove_group_members(name, instance_ids=[who.group_instance_id])
             else:
