@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from barnabas.testing.cluster import Broker, BrokerHandle, Cluster
     from barnabas.testing.errors import KitError, KitTimeout, LeakedClientWarning, NotPossible
-    from barnabas.testing.faults.fault import Fault
-    from barnabas.testing.faults.handles import Faults
+    from barnabas.testing.faults.handles import Fault, Faults
 
 __all__ = [
     "Broker",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 from barnabas.errors import BrokerError
 from barnabas.testing.errors import KitError, NotPossible, broker_names, unknown
 from barnabas.testing.extension import Commands
-from barnabas.testing.ports import PORT_MAX
+from barnabas.testing.ports import HOST, PORT_MAX, ReservedPorts
 
 Mode = Literal["thread", "process", "remote"]
 RunState = Literal["down", "starting", "running", "paused"]
@@ -306,3 +309,79 @@ def not_possible(what: str, mode: Mode) -> NotPossible:
         f"{what} is not possible in mode '{mode}': this Kafka was started elsewhere. "
         f"Modes {' and '.join(repr(each) for each in MODES)} can do it"
     )
+
+
+def killed_text(broker_id: int) -> str:
+    """Why a broker did not do what it was asked to."""
+    return f"a fault of its disk has killed broker {broker_id}, so it did not do this: restart it first"
+
+
+class LocalBackend(Backend, ABC):
+    """The part of `Backend` that is the same for threads and processes. All ports stay reserved until `abandon`, also while a broker is down."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self._ports = ReservedPorts(shape.brokers, shape.port)
+        self._inner_ports = ReservedPorts(shape.inner_ports)
+        self.log_dirs = shape.log_dirs
+        self._failures: list[str] = []
+        self._brokers: dict[int, Any] = {}  # each mode has its own class; all have `state` and `may_end`
+        ports = [*self._ports.numbers, *self._inner_ports.numbers]
+        try:
+            self._make_brokers({each: shape.settings(each, HOST, ports) for each in shape.broker_ids})
+        except BaseException:
+            self.abandon()
+            raise
+
+    @abstractmethod
+    def _make_brokers(self, settings: dict[int, dict[str, str]]) -> None:
+        """Fills `_brokers` with brokers that are down; `settings` has those of each broker, without log.dirs."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._ports.numbers)
+
+    @property
+    def internal_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._inner_ports.numbers[-len(self._brokers) :])
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._brokers)
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        return HOST, self._ports.numbers[broker_id - 1]
+
+    def state(self, broker_id: int) -> RunState:
+        state: RunState = self._brokers[broker_id].state
+        return state
+
+    def may_end(self, broker_id: int, allowed: bool = True) -> None:
+        self._brokers[broker_id].may_end = allowed
+
+    async def settle(self, broker_id: int) -> None:
+        if self.state(broker_id) == "running":
+            with contextlib.suppress(RuntimeError, KitError):  # it has ended before its answer
+                await self.command(broker_id, "live_brokers", {})  # its answer comes after the events before it
+        await asyncio.sleep(0)
+
+    def failures(self) -> list[str]:
+        found, self._failures = self._failures, []
+        return found
+
+    # -- start and stop
+
+    async def start(self) -> None:
+        try:
+            await asyncio.gather(*(self.start_broker(each) for each in self._brokers))
+        except BaseException:
+            self.abandon()
+            raise
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """As of `Backend`: ends the brokers, then calls `_release`."""
+
+    def _release(self) -> None:
+        self._ports.release()
+        self._inner_ports.release()

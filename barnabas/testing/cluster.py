@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from barnabas.broker.coordinator.host.partitioning import partition_for
-from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.testing.backend import Lose, Mode, RunState, Shape
+from barnabas.testing.core import Core
 from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_seconds, named_arguments
 from barnabas.testing.handle import Handle
 from barnabas.testing.kit_thread import Aio, blocking, coroutine
@@ -20,10 +20,12 @@ from barnabas.testing.world.sides import Direction, check_link, checked_directio
 from barnabas.testing.world.surroundings import LinkState, Surroundings, with_cut
 
 if TYPE_CHECKING:
-    from barnabas.testing.clock.handles import KafkaClock
-    from barnabas.testing.core import Core
+    from barnabas.testing.clock import KafkaClock
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 WAIT_S: Final = 10.0
 
@@ -81,24 +83,20 @@ class ExpectedEnd(NearestNames):
         return f"<the end of broker {self._broker}>"
 
 
-async def move_coordinator(core: Core, txn: object, group: object, to: object) -> int:
-    """Returns the id of the new coordinator. Raises KitError if there is no other broker for it."""
-    name = group if txn is None else txn
-    if (txn is None) == (group is None) or not isinstance(name, str) or not name:
-        raise KitError(
-            f"move_coordinator(txn={txn!r}, group={group!r}): name one of them, a transactional id or the id of a group"
-        )
-    if len(core.backend.broker_ids) == 1:
-        raise KitError(
-            "this cluster has one broker, so its coordinators cannot move: use Cluster(brokers=3) or brokers=3 in the marker"
-        )
-    target = None if to is None else core.check_broker(to)
-    topic = GROUP_METADATA_TOPIC if txn is None else TRANSACTION_STATE_TOPIC
-    count = len(await core.partitions(topic))
-    return await core.move_leader(topic, partition_for(name, count), target)
-
-
 TIMEOUT_S = 30.0
+
+
+def _of_core(
+    method: Callable[Concatenate[Core, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The method of a running cluster, for any loop."""
+
+    @wraps(method)
+    async def call(aio: ClusterAio, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await method(aio._of.core(), *args, **kwargs)
+
+    call.__qualname__ = f"ClusterAio.{method.__name__}"  # for errors
+    return coroutine(named_arguments(call))
 
 
 class ClusterAio(Aio[Handle]):
@@ -110,109 +108,22 @@ class ClusterAio(Aio[Handle]):
     async def stop(self) -> None:
         await self._of.__aexit__(None, None, None)
 
-    # -- topics
+    create_topic = _of_core(Core.create_topic)
+    delete_topics = _of_core(Core.delete_topics)
+    topics = _of_core(Core.topics)
+    stop_broker = _of_core(Core.stop_broker)
+    restart = _of_core(Core.restart)
+    wait_until_ready = _of_core(Core.wait_until_ready)
+    pause = _of_core(Core.pause)
+    resume = _of_core(Core.resume)
+    rolling_restart = _of_core(Core.rolling_restart)
+    leader = _of_core(Core.leader)
+    controller = _of_core(Core.controller)
+    move_leader = _of_core(Core.move_leader)
+    move_coordinator = _of_core(Core.move_coordinator)
+    kill = _of_core(Core.kill)
 
-    @coroutine
-    @named_arguments
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        *,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-    ) -> str:
-        """Creates a topic and returns its name when every broker knows it and its replicas are in sync.
-
-        Args:
-            replication_factor: None takes the brokers' default: 3, or the number of brokers if that is less.
-            config: Kafka's topic settings, for example {"cleanup.policy": "compact"}.
-        """
-        return await self._of.core().create_topic(name, partitions, replication_factor, config)
-
-    @coroutine
-    async def delete_topics(self, *names: str) -> None:
-        """Deletes topics; returns when no broker knows them."""
-        await self._of.core().delete_topics(list(names))
-
-    @coroutine
-    async def topics(self) -> list[str]:
-        """Names of all topics that are not internal."""
-        return await self._of.core().topics()
-
-    # -- brokers: their id may be left out where the cluster has only one
-
-    @coroutine
-    async def stop_broker(self, broker_id: int | None = None) -> None:
-        """Stops a broker cleanly, after handing over its leaderships; `restart` starts it again."""
-        core = self._of.core()
-        await core.stop_broker(core.check_broker(broker_id))
-
-    @coroutine
-    @named_arguments
-    async def restart(self, *broker_ids: int, wait: bool = True) -> None:
-        """Starts brokers on their data and ports, all at once; without ids all brokers.
-
-        Running ones stop cleanly first, paused ones are killed.
-        A broker serves only while a majority of the cluster runs: after the end of most brokers start them in one call. `wait=False`
-        returns once the starts have begun; `wait_until_ready` waits for them.
-        """
-        await self._of.core().restart(*broker_ids, wait=wait)
-
-    @coroutine
-    async def wait_until_ready(self, *broker_ids: int) -> None:
-        """Returns when starting brokers serve and every broker knows them; without ids all that are not down.
-
-        Raises KitError, KitTimeout.
-        """
-        await self._of.core().wait_until_ready(*broker_ids)
-
-    @coroutine
-    async def pause(self, broker_id: int | None = None) -> None:
-        """Stops a broker like SIGSTOP: its connections stay open but it answers nothing."""
-        core = self._of.core()
-        await core.pause(core.check_broker(broker_id))
-
-    @coroutine
-    async def resume(self, broker_id: int | None = None) -> None:
-        """Continues a paused broker."""
-        core = self._of.core()
-        await core.resume(core.check_broker(broker_id))
-
-    @coroutine
-    async def rolling_restart(self) -> None:
-        """Restarts the brokers one by one; each is in sync again before the next one stops."""
-        await self._of.core().rolling_restart()
-
-    # -- leaders
-
-    @coroutine
-    async def leader(self, topic: str, partition: int = 0) -> int:
-        """Broker id of the leader of a partition; −1 without one."""
-        return await self._of.core().leader(topic, partition)
-
-    @coroutine
-    async def controller(self) -> int:
-        """Broker id of the active controller; −1 without one."""
-        return await self._of.core().controller()
-
-    @coroutine
-    async def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
-        """Elects another replica of a partition and returns its broker id; `to=None` takes the next running replica."""
-        return await self._of.core().move_leader(topic, partition, to)
-
-    # -- the world around the brokers
-
-    @coroutine
-    async def kill(self, broker_id: int | None = None, *, lose: Lose = "nothing") -> None:
-        """Ends a broker as SIGKILL does: without notice.
-
-        Args:
-            broker_id: may be left out where the cluster has only one.
-            lose: "nothing": what it has written stays. "page_cache": only what it has synced stays, as after a power loss.
-        """
-        core = self._of.core()
-        await core.kill(core.check_broker(broker_id), lose)
+    # -- links
 
     @coroutine
     async def partition(self, one: object, two: object, *, direction: Direction = "both") -> Cut:
@@ -247,15 +158,6 @@ class ClusterAio(Aio[Handle]):
     async def heal(self) -> None:
         """Ends every cut of `partition` and `isolate`."""
         await Surroundings.of(self._of, "heal").heal()
-
-    @coroutine
-    async def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
-        """Moves the coordinator of a transactional id or of a group to another broker; returns the id of that broker.
-
-        Args:
-            to: a broker with a replica of the coordinator's partition; None takes the next running one.
-        """
-        return await move_coordinator(self._of.core(), txn, group, to)
 
 
 class BrokerHandle:

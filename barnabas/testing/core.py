@@ -1,14 +1,18 @@
-"""Core: cluster handle operations as coroutines of the kit's loop. Kafka protocol operations use the bundled admin client; kills, pauses and
+"""Core: operations of a cluster as coroutines of the kit's loop; `Cluster` and its `aio` show the public ones. Kafka protocol operations use the bundled admin client; kills, pauses and
 the brokers' own view go through the backend.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.coordinator.host.partitioning import partition_for
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.scope import Scope
 from barnabas.testing.backend import Backend, Lose, check_loss, not_possible
 from barnabas.testing.errors import (
@@ -92,6 +96,29 @@ class Starts:
         return failed
 
 
+class _AdminNetwork(AsyncioNetwork):
+    """Keeps the kit's admin client away from brokers that are cut off from the controller.
+
+    Args:
+        backend: has the addresses that the client uses.
+        cut_off: returns the ids of the brokers that are not to be used at present.
+    """
+
+    def __init__(self, backend: Backend, cut_off: Callable[[], frozenset[int]]) -> None:
+        super().__init__()
+        self._cut_off = cut_off
+        addresses = zip(backend.broker_ids, backend.internal_servers.split(","), strict=True)
+        self._brokers = {int(address.rpartition(":")[2]): broker_id for broker_id, address in addresses}
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: Any
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """As of Network."""
+        if self._brokers.get(port) in self._cut_off():
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "the broker is cut off by the test", f"{host}:{port}")
+        return await super().connect(factory, host, port, **options)
+
+
 POLL_FIRST_S: Final = 0.001
 POLL_S: Final = 0.02
 
@@ -154,9 +181,8 @@ class Core:
             await self._close_admin()
         if self._admin is None:
             from barnabas.testing.own_admin import OwnAdmin  # here, because it would double the time of a first start
-            from barnabas.testing.world.admin_network import AdminNetwork
 
-            network = AdminNetwork(self.backend, self._cut_off) if self.backend.mode != "remote" else None
+            network = _AdminNetwork(self.backend, self._cut_off) if self.backend.mode != "remote" else None
             servers = self.backend.internal_servers
             admin = OwnAdmin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
             await admin.start()
@@ -260,7 +286,10 @@ class Core:
         return failures + self.backend.failures()
 
     async def wait_until_ready(self, *broker_ids: int) -> None:
-        """Returns when every running broker knows them; without ids all that are not down."""
+        """Returns when starting brokers serve and every broker knows them; without ids all that are not down.
+
+        Raises KitError, KitTimeout.
+        """
         self.own("wait_until_ready")
         checked = [self.check_broker(each) for each in broker_ids] or self.backend.broker_ids
         self._starts.raise_failed(checked)
@@ -284,11 +313,17 @@ class Core:
     async def create_topic(
         self,
         name: str,
-        partitions: int,
+        partitions: int = 1,
+        *,
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
     ) -> str:
-        """Returns the name when every running broker knows the topic and its replicas are in sync."""
+        """Creates a topic and returns its name when every broker knows it and its replicas are in sync.
+
+        Args:
+            replication_factor: None takes the brokers' default: 3, or the number of brokers if that is less.
+            config: Kafka's topic settings, for example {"cleanup.policy": "compact"}.
+        """
         checked_number("partitions", partitions, 1)
         if replication_factor is not None:
             checked_number("replication_factor", replication_factor, 1)
@@ -347,8 +382,8 @@ class Core:
             if key not in TOPIC_KEYS:
                 raise KitError(unknown("topic setting", key, TOPIC_KEYS))
 
-    async def delete_topics(self, names: list[str]) -> None:
-        """Returns when no running broker knows them."""
+    async def delete_topics(self, *names: str) -> None:
+        """Deletes topics; returns when no broker knows them."""
         for each in names:
             if not isinstance(each, str):
                 raise KitError(f"delete_topics({each!r}): write each name as text, for example delete_topics('a', 'b')")
@@ -359,7 +394,7 @@ class Core:
             admin = await self.admin()
             try:
                 await self._while_one_runs(
-                    admin.delete_topics(names), f"the topics {', '.join(names)} were not deleted"
+                    admin.delete_topics(list(names)), f"the topics {', '.join(names)} were not deleted"
                 )
             except UnknownTopicOrPartition as error:
                 known = await admin.list_topics()
@@ -370,7 +405,7 @@ class Core:
             await self._until(lambda: self._without(names), f"the topics {', '.join(names)} are gone")
 
     async def topics(self) -> list[str]:
-        """Without internal topics."""
+        """Names of all topics that are not internal."""
         async with self._turn, self.limit("the list of topics"):
             return sorted(await (await self.admin()).list_topics())
 
@@ -420,28 +455,36 @@ class Core:
                     return False
         return True
 
-    async def _without(self, names: list[str]) -> bool:
+    async def _without(self, names: Iterable[str]) -> bool:
         for broker_id in [None] if self.backend.mode == "remote" else self._joined():
             for name in names:
                 if await self._known(broker_id, name):
                     return False
         return True
 
-    # -- one broker
+    # -- brokers: their id may be left out where the cluster has only one
 
-    async def kill(self, broker_id: int, lose: Lose = "nothing") -> None:
-        """Like SIGKILL; with "page_cache" unsynced data are lost."""
+    async def kill(self, broker_id: int | None = None, *, lose: Lose = "nothing") -> None:
+        """Ends a broker as SIGKILL does: without notice.
+
+        Args:
+            broker_id: may be left out where the cluster has only one.
+            lose: "nothing": what it has written stays. "page_cache": only what it has synced stays, as after a power loss.
+        """
         self.own("kill")
-        check_loss(self.backend.mode, self.backend.state(self.check_broker(broker_id)), broker_id, lose)
-        async with self._turn, self.limit(f"the end of broker {self.check_broker(broker_id)}"):
+        broker_id = self.check_broker(broker_id)
+        check_loss(self.backend.mode, self.backend.state(broker_id), broker_id, lose)
+        async with self._turn, self.limit(f"the end of broker {broker_id}"):
             await self._starts.cancel(broker_id)
             for each in self.extensions:
                 await each.before_kill(broker_id)
             await self.backend.kill_broker(broker_id, lose)
 
-    async def stop_broker(self, broker_id: int) -> None:
+    async def stop_broker(self, broker_id: int | None = None) -> None:
+        """Stops a broker cleanly, after handing over its leaderships; `restart` starts it again."""
         self.own("stop_broker")
-        async with self._turn, self.limit(f"the clean stop of broker {self.check_broker(broker_id)}"):
+        broker_id = self.check_broker(broker_id)
+        async with self._turn, self.limit(f"the clean stop of broker {broker_id}"):
             state = self.backend.state(broker_id)
             if state in ("paused", "starting"):
                 first = "resume it" if state == "paused" else f"wait_until_ready({broker_id})"
@@ -449,7 +492,12 @@ class Core:
             await self.backend.stop_broker(broker_id)
 
     async def restart(self, *broker_ids: int, wait: bool = True) -> None:
-        """Restarts brokers on their data, all at once; without ids all. Without `wait` returns when the starts have begun."""
+        """Starts brokers on their data and ports, all at once; without ids all brokers.
+
+        Running ones stop cleanly first, paused ones are killed.
+        A broker serves only while a majority of the cluster runs: after the end of most brokers start them in one call. `wait=False`
+        returns once the starts have begun; `wait_until_ready` waits for them.
+        """
         self.own("restart")
         checked = [self.check_broker(each) for each in broker_ids] or self.backend.broker_ids
         async with self._turn, self.limit(f"the restart of {broker_names(checked)}"):
@@ -495,7 +543,7 @@ class Core:
         return True
 
     async def rolling_restart(self) -> None:
-        """Each broker is in sync again before the next one stops."""
+        """Restarts the brokers one by one; each is in sync again before the next one stops."""
         self.own("rolling_restart")
         async with self._turn, self.limit("the rolling restart", self.timeout_s * len(self.backend.broker_ids)):
             for broker_id in self.backend.broker_ids:
@@ -530,16 +578,20 @@ class Core:
                     return False
         return True
 
-    async def pause(self, broker_id: int) -> None:
+    async def pause(self, broker_id: int | None = None) -> None:
+        """Stops a broker like SIGSTOP: its connections stay open but it answers nothing."""
         self.own("pause")
-        async with self._turn, self.limit(f"the pause of broker {self.check_broker(broker_id)}"):
+        broker_id = self.check_broker(broker_id)
+        async with self._turn, self.limit(f"the pause of broker {broker_id}"):
             if self.backend.state(broker_id) == "down":
                 raise KitError(f"broker {broker_id} is down, so it cannot be paused: restart it first")
             await self.backend.pause_broker(broker_id)
 
-    async def resume(self, broker_id: int) -> None:
+    async def resume(self, broker_id: int | None = None) -> None:
+        """Continues a paused broker."""
         self.own("resume")
-        async with self._turn, self.limit(f"the resumption of broker {self.check_broker(broker_id)}"):
+        broker_id = self.check_broker(broker_id)
+        async with self._turn, self.limit(f"the resumption of broker {broker_id}"):
             was_paused = self.backend.state(broker_id) == "paused"
             await self.backend.resume_broker(broker_id)
             if was_paused and self.backend.state(broker_id) == "running":
@@ -572,8 +624,8 @@ class Core:
 
     # -- leaders
 
-    async def leader(self, topic: str, partition: int) -> int:
-        """−1 without one."""
+    async def leader(self, topic: str, partition: int = 0) -> int:
+        """Broker id of the leader of a partition; −1 without one."""
         checked_number("partition", partition)
         found = await self.partitions(topic)
         if not 0 <= partition < len(found):
@@ -583,15 +635,37 @@ class Core:
         return int(found[partition]["leader"])
 
     async def controller(self) -> int:
-        """−1 without one."""
+        """Broker id of the active controller; −1 without one."""
         if self.backend.mode == "remote":
             async with self.limit("the description of the quorum"):
                 return (await (await self.admin()).describe_quorum()).leader_id
         first = self._any_running()
         return -1 if first is None else int(await self.command(first, "controller", {}))
 
-    async def move_leader(self, topic: str, partition: int, to: int | None) -> int:
-        """Returns the new leader's id when every running broker knows it; `to=None` takes the next replica."""
+    async def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
+        """Moves the coordinator of a transactional id or of a group to another broker; returns the id of that broker.
+
+        Args:
+            to: a broker with a replica of the coordinator's partition; None takes the next running one.
+
+        Raises KitError if there is no other broker for it.
+        """
+        name = group if txn is None else txn
+        if (txn is None) == (group is None) or not isinstance(name, str) or not name:
+            raise KitError(
+                f"move_coordinator(txn={txn!r}, group={group!r}): name one of them, a transactional id or the id of a group"
+            )
+        if len(self.backend.broker_ids) == 1:
+            raise KitError(
+                "this cluster has one broker, so its coordinators cannot move: use Cluster(brokers=3) or brokers=3 in the marker"
+            )
+        target = None if to is None else self.check_broker(to)
+        topic = GROUP_METADATA_TOPIC if txn is None else TRANSACTION_STATE_TOPIC
+        count = len(await self.partitions(topic))
+        return await self.move_leader(topic, partition_for(name, count), to=target)
+
+    async def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
+        """Elects another replica of a partition and returns its broker id; `to=None` takes the next running replica."""
         before = await self.leader(topic, partition)
         async with self._turn, self.limit(f"the move of the leader of {topic}-{partition}"):
             replicas = [int(each) for each in (await self._partitions(topic))[partition]["replicas"]]

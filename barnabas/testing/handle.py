@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing import kit_thread
 from barnabas.testing.backend import Backend, Mode, Shape, not_possible
+from barnabas.testing.core import Core
 from barnabas.testing.errors import KitError, NearestNames, checked_seconds, named_arguments
 from barnabas.testing.ports import checked_admin_port
 
 if TYPE_CHECKING:
     from barnabas.testing.admin_port import AdminPort
-    from barnabas.testing.clock.handles import KafkaClock
-    from barnabas.testing.core import Core
-    from barnabas.testing.faults.fault import Fault
-    from barnabas.testing.faults.handles import Faults
+    from barnabas.testing.clock import KafkaClock
+    from barnabas.testing.faults.handles import Fault, Faults
     from barnabas.testing.history.handles import History
     from barnabas.testing.versions import DatedBrokers
 
@@ -106,8 +105,6 @@ class Handle(NearestNames):
 
     async def begin(self, *, wait: bool = True) -> None:
         """Does what `start` does, as a coroutine of the kit's thread."""
-        from barnabas.testing.core import Core
-
         if self._core is not None:
             raise KitError("the cluster is started already")
         core = self._take(Core(self._new_backend(), self._timeout_s, internal_topics=self._internal_topics))
@@ -238,8 +235,7 @@ class Handle(NearestNames):
         if self.backend("the admin port").mode == "remote":
             raise not_possible("the admin port", "remote")
         if self._admin is None:
-            from barnabas.testing.admin_port import AdminPort
-            from barnabas.testing.admin_routes import AdminRoutes
+            from barnabas.testing.admin_port import AdminPort, AdminRoutes
 
             self._admin = await AdminPort.open(AdminRoutes(self), port)
         return self._admin.url
@@ -295,7 +291,7 @@ class Handle(NearestNames):
     def moved_clock(self) -> KafkaClock:
         """The time of this cluster. Raises KitError if it does not run, NotPossible if it was started elsewhere."""
         if self._clock is None:
-            from barnabas.testing.clock.handles import KafkaClock
+            from barnabas.testing.clock import KafkaClock
 
             self.core().own("clock")
             self._clock = KafkaClock(self)

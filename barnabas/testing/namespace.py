@@ -98,7 +98,7 @@ class Namespace:
             topics &= set(core.created)
             groups = {each for each in groups if own_names in each}
         if topics:
-            await core.delete_topics(sorted(topics))
+            await core.delete_topics(*sorted(topics))
         for group in sorted(groups):
             await _delete_group(core, group)
 

@@ -21,7 +21,6 @@ from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.audit.watch import AuditWatch
 from barnabas.testing.backend import INTERNAL_LISTENER
-from barnabas.testing.clock.advancing import Travel
 from barnabas.testing.extension import Commands
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.faults.table import FaultTable, is_internal
@@ -34,6 +33,36 @@ if TYPE_CHECKING:
     from barnabas.broker.handlers.needs import Needs
 
 JsonValue = Any  # None, bool, int, float, str, list or dict with str keys, of the same
+
+
+class Travel:
+    """The moved time of one broker; `machine` is the machine's clock.
+
+    Attributes:
+        clock: broker-to-broker timeouts (sessions, elections, replication) keep the machine's monotonic clock: no jump ends them.
+        client_clock: client timeouts (group sessions, transactions) move with the wall clock.
+    """
+
+    def __init__(self, machine: Clock) -> None:
+        self.offset_ms = 0  # ahead of the machine; never decreases
+        self.clock: Clock = _Moved(machine, self)
+        self.client_clock: Clock = _Moved(machine, self)
+        self.clock.monotonic_ms = machine.monotonic_ms  # type: ignore[method-assign]  # no call more for each use
+
+    def move_to(self, offset_ms: int) -> None:
+        self.offset_ms = max(self.offset_ms, offset_ms)
+
+
+class _Moved:
+    def __init__(self, machine: Clock, travel: Travel) -> None:
+        self._machine = machine
+        self._travel = travel
+
+    def now_ms(self) -> int:
+        return self._machine.now_ms() + self._travel.offset_ms
+
+    def monotonic_ms(self) -> int:
+        return self._machine.monotonic_ms() + self._travel.offset_ms
 
 
 class NodeHost:

@@ -32,7 +32,7 @@ from barnabas.testing.stash import FAILED, SEED  # noqa: E402  # after the finde
 if TYPE_CHECKING:
     from barnabas.testing import fixtures
     from barnabas.testing.clients import KitAdmin, KitConsumer, KitProducer
-    from barnabas.testing.clock.handles import KafkaClock
+    from barnabas.testing.clock import KafkaClock
     from barnabas.testing.cluster import Broker, Cluster
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History

@@ -17,9 +17,8 @@ from typing import Any, Final
 
 from barnabas.runtime.cluster_directory import ClusterDirectory, remove_ownerless
 from barnabas.runtime.json_lines import JsonLines
-from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState, Shape
+from barnabas.testing.backend import BrokerFiles, LocalBackend, Lose, Mode, RunState, Shape, killed_text
 from barnabas.testing.errors import BrokerKilledError, KitError, NotPossible
-from barnabas.testing.local_backend import LocalBackend, killed_text
 
 ROOT: Final = str(Path(__file__).parents[2])  # where the package is imported from
 PROGRAM: Final = (
@@ -68,7 +67,7 @@ class _Broker:
         return " / ".join(lines[-QUOTED_LINES:]) or "its log is empty"
 
 
-class ProcessBackend(LocalBackend[_Broker]):
+class ProcessBackend(LocalBackend):
     """See the module, and `Backend`."""
 
     mode: Mode = "process"

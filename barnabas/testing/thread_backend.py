@@ -13,9 +13,8 @@ from weakref import WeakSet
 from barnabas.broker.handlers.logger_levels import restore_levels
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.storage.disk import MemoryDisk
-from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState
+from barnabas.testing.backend import BrokerFiles, LocalBackend, Lose, Mode, RunState, killed_text
 from barnabas.testing.errors import BrokerKilledError, NotPossible
-from barnabas.testing.local_backend import LocalBackend, killed_text
 from barnabas.testing.node_commands import COMMANDS
 from barnabas.testing.node_host import NodeHost
 from barnabas.testing.world.disks import BrokerKilled
@@ -47,7 +46,7 @@ class _Broker:
         return "running" if self.serves else "starting"
 
 
-class ThreadBackend(LocalBackend[_Broker]):
+class ThreadBackend(LocalBackend):
     """See the module, and `Backend`."""
 
     mode: Mode = "thread"

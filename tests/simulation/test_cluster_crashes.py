@@ -19,7 +19,7 @@ from tests.support.simulation.three_transactions import NEVER, ThreeTransactions
 pytestmark = pytest.mark.simulation
 
 TIMEOUT_MS = 20_000
-STRIDE = 8  # the suite takes every eighth point, a soak all of them
+STRIDE = 16  # the suite takes every sixteenth point, a soak all of them
 
 
 class ClusterCrash:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.simulation
 
 SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "0:1").split(":")))
 SOAK_SEEDS = range(100, 300)
-KILLS = 5
+KILLS = 3
 GAP_SECONDS_MAX = 3.0
 LOOK_SECONDS = 0.02
 SEND_SECONDS = 0.1

@@ -14,7 +14,7 @@ from tests.support.simulation.workload import BOOTSTRAP, Broker
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "0:20").split(":")))
+SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "0:10").split(":")))
 PARTITIONS = 2
 RECORDS = 2_000
 

@@ -37,7 +37,7 @@ async def story(world: World, journal: Journal, refused: list[str]) -> None:
     await converged(brokers)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_copy_through_kills_with_logins_and_an_authorizer(seed: int) -> None:
     journal = Journal(bootstrap=bootstrap(), login=WORKER)
     refused: list[str] = []

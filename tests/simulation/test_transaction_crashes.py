@@ -8,86 +8,22 @@ unsynced bytes are lost or torn), while the client lives on and retries, or dies
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
 from barnabas.client.types import TransactionVersion
-from barnabas.ports import Buffer, File
 from barnabas.testing.simulation.world import Ports, World
+from barnabas.testing.world.disks import DiskRule
 from tests.support.simulation.three_transactions import NEVER, ThreeTransactions
 from tests.support.simulation.workload import BOOTSTRAP, Broker
 
 pytestmark = pytest.mark.simulation
 
 TIMEOUT_MS = 5_000
-
-
-class Tripwire:
-    """Counts writes of log files once armed, and pulls at the one it is set to."""
-
-    def __init__(self, at: int, *, after: bool, pull: Callable[[], None]) -> None:
-        self.at = at
-        self.after = after
-        self.armed = False
-        self.pulled = False
-        self.paths: list[str] = []
-        self._pull = pull
-
-    def write(self, write: Callable[[], None], path: str) -> None:
-        if not self.armed or self.pulled or not path.endswith(".log"):
-            write()
-            return
-        self.paths.append(path)
-        if len(self.paths) <= self.at:
-            write()
-            return
-        self.pulled = True
-        if self.after:
-            write()
-            self._pull()
-        else:
-            self._pull()
-            write()  # raises: the process is dead
-
-
-class WiredFile:
-    """A file whose writes go over a tripwire."""
-
-    def __init__(self, wire: Tripwire, inner: File) -> None:
-        self._wire = wire
-        self.inner = inner
-
-    def pwrite(self, data: Buffer, offset: int) -> None:
-        self._wire.write(lambda: self.inner.pwrite(data, offset), self.inner.path)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-
-class WiredDisk:
-    """A disk whose files are wired."""
-
-    def __init__(self, wire: Tripwire, inner: Any) -> None:
-        self._wire = wire
-        self._inner = inner
-
-    def open(self, path: str, *, create: bool = False) -> WiredFile:
-        return WiredFile(self._wire, self._inner.open(path, create=create))
-
-    def handle(self, path: str) -> WiredFile:
-        return WiredFile(self._wire, self._inner.handle(path))
-
-    async def sync(self, files: Sequence[Any]) -> None:
-        await self._inner.sync([file.inner for file in files])
-
-    def sync_now(self, files: Sequence[Any]) -> None:
-        self._inner.sync_now([file.inner for file in files])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+# Whether the client commits, version of transactions, whether the power fails, whether the client dies with the broker.
+IN_THE_SUITE = [(True, 1, False, True), (True, 2, True, False), (False, 1, True, False), (False, 2, False, True)]
 
 
 class Crash:
@@ -110,34 +46,47 @@ class Crash:
         )
         self.client_dies = client_dies
         self.machine = world.machine("broker")
-        self.wire = Tripwire(at, after=after, pull=self.machine.lose_power if power else self.machine.kill)
+        self.death = DiskRule(
+            -1, "kill", ("pwrite",), path="*.log", skip=at, times=1, done="all" if after else "nothing"
+        )
+        self.power = power
         self.broker = Broker(**({"log.flush.interval.messages": "1"} if power else {}))
+        self.paths: list[str] = []  # of the log files that were written
+        self.pulled = False
         self.done = False
         self.second_is_seen = False
-
-    async def serve(self, ports: Ports) -> None:
-        await self.broker(replace(ports, disk=WiredDisk(self.wire, ports.disk)))  # type: ignore[arg-type]
+        self.machine.disk._on_hit = lambda rule, kind, path, *_: self.paths.append(path)
+        self.machine.disk._kill = self.pull
 
     def arm(self, armed: bool) -> None:
-        self.wire.armed = armed
+        if not self.pulled:
+            watch = DiskRule(-1, "watch", ("pwrite",), path="*.log")
+            self.machine.disk.set_rules([watch if self.death.skip == NEVER else self.death] if armed else [])
+
+    def pull(self, _lose: str) -> None:
+        self.pulled = True
+        if self.power:
+            self.machine.lose_power()
+        else:
+            self.machine.kill()
 
     async def client(self, ports: Ports) -> None:
         await self.story.client(ports)
         self.done = True
 
     async def run(self) -> None:
-        self.machine.start(self.serve)
+        self.machine.start(self.broker)
         await asyncio.sleep(1)
         worker = self.world.machine("worker")
         worker.start(self.client)
         for _ in range(6_000):
             await asyncio.sleep(0.02)
-            if self.wire.pulled and self.machine.process is None:
+            if self.pulled and self.machine.process is None:
                 if self.client_dies:
                     worker.kill()
                     self.done = True
                 await asyncio.sleep(0.5)
-                self.machine.start(self.serve)
+                self.machine.start(self.broker)
             if self.done:
                 break
         assert self.done, "the client never came to its end"
@@ -145,7 +94,7 @@ class Crash:
         await self.world.machine("judge").start(self.judge)
 
     async def judge(self, ports: Ports) -> None:
-        self.second_is_seen = await self.story.judge(ports, third=not (self.client_dies and self.wire.pulled))
+        self.second_is_seen = await self.story.judge(ports, third=not (self.client_dies and self.pulled))
 
 
 def run_crash(at: int, seed: int = 7, **how: Any) -> Crash:
@@ -159,7 +108,7 @@ def run_crash(at: int, seed: int = 7, **how: Any) -> Crash:
 def writes_of_a_life(commit: bool, version: TransactionVersion) -> list[str]:
     """The log files written in the life of a transaction, in order."""
     crash = run_crash(NEVER, commit=commit, version=version, power=False, after=False, client_dies=False)
-    return crash.wire.paths
+    return crash.paths
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -173,12 +122,12 @@ def test_what_is_written_in_the_life_of_a_transaction(commit: bool, version: Tra
 
 
 @pytest.mark.parametrize(
-    ("power", "client_dies"),
-    [(False, True), (True, False), *(pytest.param(both, both, marks=pytest.mark.soak) for both in (False, True))],
-    ids=["kill-client-dies", "power-client-lives", "kill-client-lives", "power-client-dies"],
+    ("commit", "version", "power", "client_dies"),
+    [
+        pytest.param(*how, marks=() if how in IN_THE_SUITE else pytest.mark.soak)
+        for how in product((True, False), (1, 2), (True, False), (True, False))
+    ],
 )
-@pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_dies_at_every_write(commit: bool, version: TransactionVersion, power: bool, client_dies: bool) -> None:
     writes = writes_of_a_life(commit, version)
     prepare = [at for at, path in enumerate(writes) if "__transaction_state" in path][-2]
@@ -190,7 +139,7 @@ def test_dies_at_every_write(commit: bool, version: TransactionVersion, power: b
             except BaseException as failure:
                 failure.add_note(f"died {'after' if after else 'before'} write {at} of {len(writes)}")
                 raise
-            assert crash.wire.pulled
+            assert crash.pulled
             seen.append(crash.second_is_seen)
     if not commit:
         assert not any(seen)

@@ -27,7 +27,7 @@ from tests.support.simulation.workload import read_all
 pytestmark = pytest.mark.simulation
 
 TP = TopicPartition("t", 0)
-SEEDS = range(*map(int, os.environ.get("BARNABAS_UNCLEAN_SEEDS", "0:6").split(":")))
+SEEDS = range(*map(int, os.environ.get("BARNABAS_UNCLEAN_SEEDS", "0:3").split(":")))
 SOAK_SEEDS = range(1_000, 1_200)
 ROUNDS = 5
 POLICIES: tuple[AutoOffsetReset, ...] = ("none", "earliest", "latest")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 
-import barnabas.client
-import barnabas.testing.thread_backend  # noqa: F401  # pytester forgets what a test imports: the next one would get second copies
+import barnabas.testing
+
+# pytester forgets what a run in this process imports: the next one would get second copies.
+for each in walk_packages(barnabas.testing.__path__, "barnabas.testing."):
+    import_module(each.name)
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,4 +22,5 @@ def plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin in each run, whether the package is installed with its entry point or not."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.syspath_prepend(str(ROOT))
     pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider --strict-markers\n")

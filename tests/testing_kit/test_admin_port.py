@@ -17,7 +17,7 @@ import pytest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.runtime import http_server
 from barnabas.testing import Broker, Cluster, KitError, NotPossible, kit_thread
-from barnabas.testing.admin_routes import AdminRoutes
+from barnabas.testing.admin_port import AdminRoutes
 from barnabas.testing.core import Core
 from barnabas.testing.faults.document import DOCUMENT_BYTES_MAX
 from tests.support.elsewhere import wait_until
@@ -398,7 +398,7 @@ def test_an_error_of_the_kit_is_answered(
     async def broken(*_: object) -> object:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("barnabas.testing.admin_routes.AdminRoutes.answer", broken)
+    monkeypatch.setattr("barnabas.testing.admin_port.AdminRoutes.answer", broken)
     assert call("GET", f"{url}/v1/faults") == (500, {"error": "ZeroDivisionError: a bug"})
     assert "GET" in caplog.text
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-pytest_plugins = ("pytester",)
+from tests.support.pytest_runs import plugin
 
-ROOT = Path(__file__).parents[2]
+pytest_plugins = ("pytester",)
+__all__ = ["plugin"]
 
 
 @pytest.mark.parametrize(
@@ -23,15 +22,8 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_ways_to_switch_it_on(
-    pytester: pytest.Pytester,
-    monkeypatch: pytest.MonkeyPatch,
-    options: tuple[str, ...],
-    ini: str,
-    marker: str,
-    fixture: str,
+    pytester: pytest.Pytester, options: tuple[str, ...], ini: str, marker: str, fixture: str
 ) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeini(f"[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider\n{ini}\n")
     pytester.makepyfile(
         f"""
@@ -49,16 +41,14 @@ def test_ways_to_switch_it_on(
             kafka.admin_url
     """
     )
-    shown = pytester.runpytest_subprocess(*options)
+    shown = pytester.runpytest_inprocess(*options)
     shown.assert_outcomes(passed=1 if options or ini else 2, skipped=1 if options or ini else 0)
 
 
-def test_a_wrong_ini_key_ends_the_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def test_a_wrong_ini_key_ends_the_run(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin\nkafka_admin_port = 0.0.0.0:0\n")
     pytester.makepyfile("def test_it(kafka): pass")
-    shown = pytester.runpytest_subprocess()
+    shown = pytester.runpytest_inprocess()
     assert (
         "kafka_admin_port: admin_port='0.0.0.0:0': a port of 127.0.0.1, 1 to 65535"
         in shown.stdout.str() + shown.stderr.str()

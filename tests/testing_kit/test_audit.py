@@ -9,28 +9,31 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from barnabas.testing import Broker, KitError
+from barnabas.testing.audit import disturbances, runs
 from barnabas.testing.audit.disturbances import Auditor
 from tests.support.oracle.wire import Wire
+from tests.support.pytest_runs import plugin
 
 pytest_plugins = ("pytester",)
+__all__ = ["plugin"]
 
-ROOT = Path(__file__).parents[2]
+ALONE_S = disturbances.ALONE_S
+SHORT = "from barnabas.testing.audit import disturbances, runs\ndisturbances.ALONE_S = 0.1\n"
 
 
 @pytest.fixture(autouse=True)
-def plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plugin in each run, whether the package is installed with its entry point or not."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def short(plugin: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of an application in each run, and brokers that are away for a moment only: the bundled client needs no more."""
     pytester.makeini(
         "[pytest]\naddopts = -p barnabas.testing.plugin -p tests.support.application_clients -p no:cacheprovider --strict-markers\n"
     )
+    monkeypatch.setattr(disturbances, "ALONE_S", 0.1)
+    monkeypatch.setattr(runs, "HANG_S", 1_000)  # its end would be the end of this process
 
 
 def rows(run: pytest.RunResult) -> dict[str, list[str]]:
@@ -87,9 +90,8 @@ COPY = """
 CORRECT = (
     COPY
     + """
-    @pytest.mark.parametrize("brokers", [pytest.param(1), pytest.param(3, marks=pytest.mark.kafka(brokers=3))])
-    def test_correct(kafka, make_producer, make_consumer, brokers):
-        assert len(kafka.brokers) == brokers
+    @pytest.mark.kafka(brokers=3)
+    def test_correct(make_producer, make_consumer):
         producer = make_producer()
         fill(producer)
         Copy(producer, make_consumer(group_id="copy", auto_offset_reset="earliest"), patient).run(4)
@@ -134,17 +136,16 @@ HASTY = (
 
 def test_a_correct_application_is_all_green(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CORRECT)
-    run = pytester.runpytest_subprocess("--kafka-audit-strict")
-    run.assert_outcomes(passed=2)
-    assert rows(run) == {"test_correct[1]": ["passed"] * 4, "test_correct[3]": ["passed"] * 4}
-    run.stdout.fnmatch_lines(["2 tests: 0 pass only without a disturbance; 8 of 8 disturbances were reached"])
+    run = pytester.runpytest_inprocess("--kafka-audit-strict")
+    run.assert_outcomes(passed=1)
+    assert rows(run) == {"test_correct": ["passed"] * 4}
+    run.stdout.fnmatch_lines(["1 test: 0 pass only without a disturbance; 4 of 4 disturbances were reached"])
     assert run.ret == pytest.ExitCode.OK
 
 
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "2")], ids=["alone", "xdist"])
-def test_what_passes_only_without_a_disturbance(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
+def test_what_passes_only_without_a_disturbance(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(HASTY)
-    run = pytester.runpytest_subprocess("--kafka-audit", "--junit-xml=report.xml", *workers)
+    run = pytester.runpytest_inprocess("--kafka-audit", "--junit-xml=report.xml")
     run.assert_outcomes(passed=5, failed=1)
     table = rows(run)
     assert table == {
@@ -181,12 +182,18 @@ ONE = """
 """
 
 
-def test_the_exit_status_and_the_text(pytester: pytest.Pytester) -> None:
-    """A report alone does not fail the run: the audit of a suite begins with findings."""
-    pytester.makepyfile(test_it=ONE)
-    report = pytester.runpytest_subprocess("--kafka-audit")
+def test_a_report_alone_does_not_fail_the_run(pytester: pytest.Pytester) -> None:
+    """The audit of a suite begins with findings. A worker of xdist tells its outcomes."""
+    pytester.makeconftest(SHORT)
+    pytester.makepyfile(ONE)
+    report = pytester.runpytest_subprocess("-p", "xdist.plugin", "-n", "1", "--kafka-audit")
     assert report.ret == pytest.ExitCode.OK
-    strict = pytester.runpytest_subprocess("--kafka-audit-strict")
+    assert rows(report) == {"test_one": ["FAILED", "not reached", "not reached", "FAILED"]}
+
+
+def test_the_exit_status_and_the_text(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=ONE)
+    strict = pytester.runpytest_inprocess("--kafka-audit-strict")
     assert strict.ret == pytest.ExitCode.TESTS_FAILED
     strict.assert_outcomes(passed=1)
     strict.stdout.fnmatch_lines(
@@ -205,7 +212,7 @@ def test_the_exit_status_and_the_text(pytester: pytest.Pytester) -> None:
 
 def test_one_disturbance_alone_fails_as_any_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ONE)
-    run = pytester.runpytest_subprocess("--kafka-disturb=redelivery")
+    run = pytester.runpytest_inprocess("--kafka-disturb=redelivery")
     run.assert_outcomes(failed=1)
     run.stdout.fnmatch_lines(["*kafka teardown*", "redelivery: the answer to Produce test-one-topic-* was lost"])
     assert "kafka audit" not in run.stdout.str()
@@ -247,7 +254,7 @@ def test_every_run_is_new(pytester: pytest.Pytester) -> None:
             assert made == ["shared", *["unit"] * 5]
         """
     )
-    run = pytester.runpytest_subprocess("--kafka-audit-strict")
+    run = pytester.runpytest_inprocess("--kafka-audit-strict")
     run.assert_outcomes(passed=3)
     assert list(rows(run).values()) == [["not reached"] * 4, ["not reached"] * 4]
     assert run.ret == pytest.ExitCode.OK
@@ -272,7 +279,7 @@ def test_subtests_of_later_runs_do_not_fail_the_session(pytester: pytest.Pyteste
                         self.assertTrue(number or len(runs) != 2)
         """
     )
-    run = pytester.runpytest_subprocess("--kafka-audit")
+    run = pytester.runpytest_inprocess("--kafka-audit")
     assert run.ret == pytest.ExitCode.OK
     assert rows(run) == {"TestUnit::test_it": ["FAILED undisturbed", *["not reached"] * 3]}
 
@@ -280,7 +287,7 @@ def test_subtests_of_later_runs_do_not_fail_the_session(pytester: pytest.Pyteste
 @pytest.mark.parametrize("option", ["--setup-only", "--collect-only"])
 def test_what_runs_no_test_is_not_audited(pytester: pytest.Pytester, option: str) -> None:
     pytester.makepyfile("def test_it(kafka): pass")
-    run = pytester.runpytest_subprocess("--kafka-audit", option)
+    run = pytester.runpytest_inprocess("--kafka-audit", option)
     assert run.ret == pytest.ExitCode.OK
     assert run.stdout.str().count("SETUP    F kafka\n") <= 1
 
@@ -299,7 +306,7 @@ def test_coroutines(pytester: pytest.Pytester) -> None:
                 assert (await consumer.getone()).value == b"tea"
         """
     )
-    run = pytester.runpytest_subprocess("-p", "pytest_asyncio.plugin", "--kafka-audit")
+    run = pytester.runpytest_inprocess("-p", "pytest_asyncio.plugin", "--kafka-audit")
     run.assert_outcomes(passed=1)
     assert rows(run) == {"test_it": ["passed", "not reached", "not reached", "not reached"]}
 
@@ -325,7 +332,7 @@ def test_clients_of_the_kit_reach_nothing(pytester: pytest.Pytester) -> None:
             use(kafka_topic, kafka_producer, kafka_consumer)
         """
     )
-    run = pytester.runpytest_subprocess("--kafka-audit")
+    run = pytester.runpytest_inprocess("--kafka-audit")
     run.assert_outcomes(passed=2)
     assert rows(run) == {
         "test_kit": ["not reached"] * 4,
@@ -333,13 +340,10 @@ def test_clients_of_the_kit_reach_nothing(pytester: pytest.Pytester) -> None:
     }
 
 
-def test_transactions_and_coordinators_that_move(pytester: pytest.Pytester) -> None:
+def test_transactions(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        import pytest
-
-        @pytest.mark.parametrize("brokers", [pytest.param(1), pytest.param(3, marks=pytest.mark.kafka(brokers=3))])
-        def test_it(kafka_topic, make_producer, make_consumer, brokers):
+        def test_it(kafka_topic, make_producer, make_consumer):
             producer = make_producer(transactional_id="orders")
             for number in range(3):
                 with producer.transaction():
@@ -349,9 +353,9 @@ def test_transactions_and_coordinators_that_move(pytester: pytest.Pytester) -> N
             assert [each.value for each in reader.take(3)] == [b"0", b"1", b"2"]
         """
     )
-    run = pytester.runpytest_subprocess("--kafka-audit")
-    run.assert_outcomes(passed=2)
-    assert list(rows(run).values()) == [["passed", "passed", "not reached", "passed"]] * 2
+    run = pytester.runpytest_inprocess("--kafka-audit")
+    run.assert_outcomes(passed=1)
+    assert rows(run) == {"test_it": ["passed", "passed", "not reached", "passed"]}
 
 
 def test_members_of_every_kind_are_evicted(pytester: pytest.Pytester) -> None:
@@ -368,7 +372,7 @@ def test_members_of_every_kind_are_evicted(pytester: pytest.Pytester) -> None:
         Copy(producer, make_consumer(group_id="copy", **options), patient).run(4)
     """
     )
-    run = pytester.runpytest_subprocess("--kafka-disturb=rebalance", "-rP")
+    run = pytester.runpytest_inprocess("--kafka-disturb=rebalance", "-rP")
     run.assert_outcomes(passed=3)
     evicted = "rebalance: member 'test-it-{}' of group 'copy' was evicted after Fetch in"
     assert [evicted.format(kind) in run.outlines for kind in ("classic", "consumer", "static")] == [True] * 3
@@ -389,14 +393,14 @@ def test_shared_brokers_and_broker_processes(pytester: pytest.Pytester) -> None:
             assert kafka.mode == ("process" if isolation == "process" else "thread")
         """
     )
-    run = pytester.runpytest_subprocess("--kafka-audit")
+    run = pytester.runpytest_inprocess("--kafka-audit")
     run.assert_outcomes(passed=2)
     assert list(rows(run).values()) == [["passed", "not reached", "not reached", "passed"]] * 2
 
 
 def test_a_test_that_waits_for_ever_has_an_end(pytester: pytest.Pytester) -> None:
     """And one that fails although nothing was disturbed cannot run twice."""
-    pytester.makeconftest("from barnabas.testing.audit import runs\nruns.LIMIT_S = 2\nruns.LIMIT_FACTOR = 0\n")
+    pytester.makeconftest(f"{SHORT}runs.LIMIT_S = 1\nruns.LIMIT_FACTOR = 0\n")
     pytester.makepyfile(
         """
         import threading
@@ -421,7 +425,7 @@ def test_a_test_that_waits_for_ever_has_an_end(pytester: pytest.Pytester) -> Non
         "test_runs_once": ["FAILED undisturbed"] * 4,
     }
     run.stdout.fnmatch_lines(
-        ["*::test_waits, leader killed: Failed: the test took longer than 2 s under the disturbance"]
+        ["*::test_waits, leader killed: Failed: the test took longer than 1 s under the disturbance"]
     )
 
 
@@ -447,9 +451,7 @@ HANGS = """
 
 def test_what_hangs_in_c_ends_the_run(pytester: pytest.Pytester) -> None:
     """With what is known by then: no signal reaches Python, so nothing else would end it."""
-    pytester.makeconftest(
-        "from barnabas.testing.audit import runs\nruns.LIMIT_S, runs.HANG_S, runs.LIMIT_FACTOR = 2, 20, 0\n"
-    )
+    pytester.makeconftest(f"{SHORT}runs.LIMIT_S, runs.HANG_S, runs.LIMIT_FACTOR = 2, 8, 0\n")
     pytester.makepyfile(test_it=HANGS)
     run = pytester.runpytest_subprocess("--kafka-audit", timeout=120)
     assert run.ret == pytest.ExitCode.INTERRUPTED
@@ -465,7 +467,7 @@ def test_what_hangs_in_c_ends_the_run(pytester: pytest.Pytester) -> None:
 
 def test_without_the_option_nothing_of_it_is_imported(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(): import sys; assert 'barnabas.testing.audit.runs' not in sys.modules")
-    run = pytester.runpytest_subprocess()
+    run = pytester.runpytest_subprocess("-p", "no:tests.support.application_clients")
     run.assert_outcomes(passed=1)
     assert "kafka audit" not in run.stdout.str()
 
@@ -480,7 +482,7 @@ def test_without_the_option_nothing_of_it_is_imported(pytester: pytest.Pytester)
 )
 def test_wrong_options_are_refused(pytester: pytest.Pytester, options: list[str], text: str) -> None:
     pytester.makepyfile("def test_it(): pass")
-    run = pytester.runpytest_subprocess(*options)
+    run = pytester.runpytest_inprocess(*options)
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     run.stderr.fnmatch_lines([f"ERROR: {text}"])
 
@@ -530,7 +532,7 @@ def test_an_interrupt_in_the_middle_leaves_nothing(pytester: pytest.Pytester) ->
 
 def test_a_wrong_option_of_the_marker(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import pytest\n@pytest.mark.kafka(audit='no')\ndef test_it(kafka): pass")
-    run = pytester.runpytest_subprocess("--kafka-audit")
+    run = pytester.runpytest_inprocess("--kafka-audit")
     run.stderr.fnmatch_lines(["ERROR: *::test_it: @pytest.mark.kafka: audit='no': True or False"])
 
 
@@ -546,7 +548,8 @@ def test_a_cluster_that_records_nothing_is_disturbed_too() -> None:
         assert auditor.done == ["the answer to Produce orders was lost"]
 
 
-def test_a_broker_that_is_alone_is_away_for_a_second() -> None:
+def test_a_broker_that_is_alone_is_away_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disturbances, "ALONE_S", ALONE_S)
     with Broker(topics={"orders": 1}) as kafka:
         auditor = Auditor("leader", kafka.core())
         kafka.wait(auditor.begin())

@@ -20,7 +20,7 @@ from tests.support.oracle.wire import Wire
 LIMIT_S = 60
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=THREADS)
 def mode(request: pytest.FixtureRequest) -> Mode:
     value: Mode = request.param
     return value
@@ -54,18 +54,7 @@ async def read(kafka: Cluster, topic: str, count: int) -> list[bytes]:
 # -- lost page caches
 
 
-def test_a_replicated_record_outlives_the_page_cache_of_its_leader(three: Cluster) -> None:
-    topic = three.create_topic("kept", config={"min.insync.replicas": 2})
-    values = [b"%d" % number for number in range(50)]
-    asyncio.run(write(three, topic, *values))
-    victim = three.leader(topic)
-    three.kill(victim, lose="page_cache")
-    assert asyncio.run(read(three, topic, 50)) == values
-    three.restart(victim)
-    three.rolling_restart()  # the one that has lost them leads again at times
-    assert asyncio.run(read(three, topic, 50)) == values
-
-
+@pytest.mark.parametrize("mode", MODES, indirect=True)
 def test_a_record_of_one_broker_is_lost_with_its_page_cache(mode: Mode) -> None:
     """acks=1, one replica, no flush: the record was acknowledged, and a power loss takes it."""
     with Broker(mode=mode, topics={"lost": 1}) as kafka:

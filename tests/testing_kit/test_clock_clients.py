@@ -19,13 +19,14 @@ aiokafka = pytest.importorskip("aiokafka")
 
 pytestmark = pytest.mark.clients
 SECONDS_MAX = 60.0
+HEARTBEATS = {"group.consumer.min.heartbeat.interval.ms": 200, "group.consumer.heartbeat.interval.ms": 200}
 Isolation = Literal["read_uncommitted", "read_committed"]
 
 
 @pytest.fixture(params=THREADS)
 def kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     mode: Mode = request.param
-    with Broker(mode=mode, topics={"orders": 2}) as kafka:
+    with Broker(mode=mode, topics={"orders": 2}, config=HEARTBEATS) as kafka:
         yield kafka
 
 

@@ -17,7 +17,7 @@ from barnabas.client import Consumer, Producer
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout, NotPossible
 from barnabas.testing.backend import Mode
 from barnabas.testing.clients import KitProducer
-from tests.support.kit_modes import MODES
+from tests.support.kit_modes import MODES, THREADS
 
 
 async def _write(bootstrap_servers: str, topic: str, *values: bytes) -> None:
@@ -34,18 +34,19 @@ async def _read(bootstrap_servers: str, topic: str, count: int) -> list[bytes]:
         return [(await consumer.getone()).value or b"" for _ in range(count)]
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=THREADS)
 def mode(request: pytest.FixtureRequest) -> Mode:
     value: Mode = request.param
     return value
 
 
-@pytest.fixture(params=MODES, scope="module")
+@pytest.fixture(params=THREADS, scope="module")
 def three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(brokers=3, mode=request.param) as kafka:
         yield kafka
 
 
+@pytest.mark.parametrize("mode", MODES, indirect=True)
 def test_one_broker_serves_and_keeps_its_records_over_kills(mode: Mode) -> None:
     with Broker(mode=mode, topics={"orders": 2}) as kafka:
         port = kafka.port
@@ -62,13 +63,7 @@ def test_one_broker_serves_and_keeps_its_records_over_kills(mode: Mode) -> None:
         assert kafka.topics() == ["orders"]
 
 
-def test_each_cluster_begins_empty(mode: Mode) -> None:
-    with Broker(mode=mode, topics={"orders": 1}):
-        pass
-    with Broker(mode=mode) as kafka:
-        assert kafka.topics() == []
-
-
+@pytest.mark.parametrize("three", MODES, indirect=True, scope="module")
 def test_a_killed_broker_comes_back_in_sync(three: Cluster) -> None:
     topic = three.create_topic("kept", partitions=3)
     asyncio.run(_write(three.bootstrap_servers, topic, b"1"))

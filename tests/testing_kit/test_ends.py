@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from pathlib import Path
 
 import pytest
 
 from barnabas.testing import Broker, Cluster, KitError
+from tests.support.pytest_runs import plugin
 
 pytest_plugins = ("pytester",)
+__all__ = ["plugin"]
 
-ROOT = Path(__file__).parents[2]
 HAS_ENDED = "the Broker has ended, with its test, its `with` block or stop"
-
-
-@pytest.fixture
-def plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Runs of pytest with the plugin alone."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider --strict-markers\n")
-    return pytester
 
 
 def test_a_handle_and_what_it_gave_say_that_it_has_ended() -> None:
@@ -83,8 +74,8 @@ def test_a_forked_child_moves_no_clock() -> None:
         assert clock.ahead.total_seconds() == 0
 
 
-def test_shared_brokers_keep_their_time_and_their_release(plugin: pytest.Pytester) -> None:
-    plugin.makepyfile(
+def test_shared_brokers_keep_their_time_and_their_release(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
         """
         import pytest
         from barnabas.testing import KitError
@@ -105,13 +96,13 @@ def test_shared_brokers_keep_their_time_and_their_release(plugin: pytest.Pyteste
             assert kafka_clock.ahead.total_seconds() == 0
         """
     )
-    run = plugin.runpytest_subprocess()
+    run = pytester.runpytest_inprocess()
     run.assert_outcomes(passed=3, errors=1)
     run.stdout.fnmatch_lines(["*as_version belongs to new brokers, and isolation 'namespace' shares those*"])
 
 
-def test_a_wrong_release_ends_the_run_before_its_first_test(plugin: pytest.Pytester) -> None:
-    plugin.makepyfile(
+def test_a_wrong_release_ends_the_run_before_its_first_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
         """
         import pytest
 
@@ -120,13 +111,13 @@ def test_a_wrong_release_ends_the_run_before_its_first_test(plugin: pytest.Pytes
             pass
         """
     )
-    run = plugin.runpytest_subprocess()
+    run = pytester.runpytest_inprocess()
     assert run.ret != 0
     run.stderr.fnmatch_lines(["*@pytest.mark.kafka: as_version: unknown release of Kafka '3.66'; did you mean '3.6'?*"])
 
 
-def test_a_client_that_outlives_its_test_is_refused_at_once(plugin: pytest.Pytester) -> None:
-    plugin.makepyfile(
+def test_a_client_that_outlives_its_test_is_refused_at_once(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
         """
         import pytest
         kept = []
@@ -144,4 +135,4 @@ def test_a_client_that_outlives_its_test_is_refused_at_once(plugin: pytest.Pytes
                 consumer.take(1)
         """
     )
-    plugin.runpytest_subprocess().assert_outcomes(passed=2)
+    pytester.runpytest_inprocess().assert_outcomes(passed=2)

@@ -1,4 +1,4 @@
-"""Fixtures made by `factories`, and markers with settings of single brokers, in pytest runs of their own."""
+"""Fixtures made by `factories`, and markers with settings of single brokers or a file of faults, in pytest runs of their own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_factories(pytester: pytest.Pytester) -> None:
                 return {{each.node_id: each.rack for each in (await (await kafka.core().admin()).describe_cluster()).brokers}}
             """
         )
-        pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=3)
+        pytester.runpytest_inprocess("-W", "error").assert_outcomes(passed=3)
 
 
 @pytest.mark.process
@@ -74,4 +74,37 @@ def test_a_marker_with_settings_of_single_brokers_and_without_internal_topics(py
             assert isinstance(kafka, Broker) and racks(kafka_admin) == {1: "a"}
         """
     )
-    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=5)
+    pytester.runpytest_inprocess("-W", "error").assert_outcomes(passed=5)
+
+
+FAULTS = """
+    import pytest
+    from tests.support.oracle.wire import Wire
+
+    @pytest.mark.kafka(topics={"orders": 1}, faults="faults.yaml", isolation="%s")
+    def test_it(kafka):
+        with Wire(kafka.bootstrap_servers) as peer:
+            assert peer.produce(9, "orders", 0, [b"record"]).error_code == 19
+            assert peer.produce(9, "orders", 0, [b"record"]).error_code == 0
+
+    @pytest.mark.kafka(faults="faults.yaml")
+    def test_that_sends_nothing(kafka):
+        pass
+"""
+
+
+@pytest.mark.parametrize("isolation", ["cluster", "namespace"])
+def test_a_marker_installs_a_file_of_faults(pytester: pytest.Pytester, isolation: str) -> None:
+    (pytester.path / "faults.yaml").write_text("{api: Produce, error: NOT_ENOUGH_REPLICAS}")
+    pytester.makepyfile(FAULTS % isolation)
+    shown = pytester.runpytest_inprocess()
+    shown.assert_outcomes(passed=2, errors=1)
+    shown.stdout.fnmatch_lines(["*no request met <error on Produce, 0 hits>*"])
+
+
+def test_a_wrong_file_of_faults_ends_the_run_before_its_first_test(pytester: pytest.Pytester) -> None:
+    (pytester.path / "faults.yaml").write_text("{api: Produce, eror: NOT_ENOUGH_REPLICAS}")
+    pytester.makepyfile(test_it=FAULTS % "cluster")
+    shown = pytester.runpytest_inprocess()
+    shown.stderr.fnmatch_lines(["*test_it*@pytest.mark.kafka: *faults.yaml: unknown key 'eror'; did you mean 'error'*"])
+    assert "passed" not in shown.stdout.str()

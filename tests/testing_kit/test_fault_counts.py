@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -131,14 +130,6 @@ async def _release_when_met(kafka: Broker) -> list[int]:
 
 def test_a_coroutine_waits_without_blocking_its_loop(broker: Broker) -> None:
     assert asyncio.run(_release_when_met(broker)) == [0]
-
-
-def test_a_thread_waits_for_hits(broker: Broker) -> None:
-    fault = broker.faults.on("Metadata").error("UNKNOWN_SERVER_ERROR")
-    writer = threading.Thread(target=code, args=(broker.bootstrap_servers,))
-    writer.start()
-    assert fault.wait(1).requests[0]["api"] == "Metadata"
-    writer.join(60)
 
 
 # -- wrong use

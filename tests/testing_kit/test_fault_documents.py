@@ -98,9 +98,7 @@ def by_http(kafka: Broker, document: dict[str, Any], name: str, folder: Path) ->
     assert status == 201, told
     fault = kafka.faults.get(told["id"])
     assert fault is not None
-    assert {key: value for key, value in told.items() if key not in ("id", "hits", "used_up")} == written(
-        fault.rule, fault.broker, fault.strict
-    )
+    assert {key: value for key, value in told.items() if key not in ("id", "hits", "used_up")} == written(fault.rule)
     return fault
 
 
@@ -156,18 +154,18 @@ def test_all_doors_make_the_same_rule(kafka: Broker, tmp_path: Path, name: str) 
             )
         else:
             fault = make(kafka, given, name, tmp_path)
-        found.append((fault.rule, fault.broker, fault.strict))
+        found.append(fault.rule)
     assert found == [found[0]] * len(DOORS)
-    assert found[0][0].probability == 0.5
+    assert found[0].probability == 0.5
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_a_fault_writes_the_document_that_made_it(name: str) -> None:
     [checked] = wanted({"api": "Produce", **SELECTION, **TABLE[name][0]})
-    told = written(checked.rule, checked.broker, checked.strict)
+    told = written(checked)
     assert wanted(told) == [checked]
-    assert wanted({"api": "Produce", **TABLE[name][0], "times": None})[0].rule.times is None
-    assert replace(checked.rule, action="drop") != checked.rule or name == "drop"
+    assert wanted({"api": "Produce", **TABLE[name][0], "times": None})[0].times is None
+    assert replace(checked, action="drop") != checked or name == "drop"
 
 
 # -- files
@@ -189,7 +187,7 @@ faults:
     first, second = kafka.faults.load(path)
     assert met(kafka, silent=False) == met(kafka, silent=False) == (19, 0)
     assert first.hits == 2
-    assert (second.rule.txn, second.rule.at, second.strict) == ("pay-*", "applied", False)
+    assert (second.rule.txn, second.rule.at, second.rule.strict) == ("pay-*", "applied", False)
     kafka.faults.verify()
 
 
@@ -328,58 +326,3 @@ def test_a_file_that_cannot_be_read(kafka: Broker, tmp_path: Path) -> None:
             KitError, match=r"faults\.json: (this is no JSON|NaN is no number|the key 'api' is there twice)"
         ):
             kafka.faults.load(tmp_path / "faults.json")
-
-
-# -- the marker
-
-
-pytest_plugins = ("pytester",)
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider --strict-markers\n")
-
-    def test_file(text: str) -> pytest.RunResult:
-        pytester.makepyfile(test_it=text)
-        return pytester.runpytest_subprocess()
-
-    return test_file
-
-
-MARKED = """
-    import pytest
-    from tests.support.oracle.wire import Wire
-
-    @pytest.mark.kafka(topics={"orders": 1}, faults="faults.yaml", isolation="%s")
-    def test_it(kafka):
-        with Wire(kafka.bootstrap_servers) as peer:
-            assert peer.produce(9, "orders", 0, [b"record"]).error_code == 19
-            assert peer.produce(9, "orders", 0, [b"record"]).error_code == 0
-
-    @pytest.mark.kafka(faults="faults.yaml")
-    def test_that_sends_nothing(kafka):
-        pass
-"""
-
-
-@pytest.mark.parametrize("isolation", ["cluster", "namespace"])
-def test_a_marker_installs_a_file(
-    pytester: pytest.Pytester, run: Callable[..., pytest.RunResult], isolation: str
-) -> None:
-    (pytester.path / "faults.yaml").write_text("{api: Produce, error: NOT_ENOUGH_REPLICAS}")
-    shown = run(MARKED % isolation)
-    shown.assert_outcomes(passed=2, errors=1)
-    shown.stdout.fnmatch_lines(["*no request met <error on Produce, 0 hits>*"])
-
-
-def test_a_wrong_file_ends_the_run_before_its_first_test(
-    pytester: pytest.Pytester, run: Callable[..., pytest.RunResult]
-) -> None:
-    (pytester.path / "faults.yaml").write_text("{api: Produce, eror: NOT_ENOUGH_REPLICAS}")
-    shown = run(MARKED % "cluster")
-    shown.stderr.fnmatch_lines(["*test_it*@pytest.mark.kafka: *faults.yaml: unknown key 'eror'; did you mean 'error'*"])
-    assert "passed" not in shown.stdout.str()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,13 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas.testing import Broker, KitError
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.faults.table import FaultTable
+from tests.support.kit_modes import THREADS
 from tests.support.oracle.wire import Wire
+from tests.support.pytest_runs import plugin
 
 pytest_plugins = ("pytester",)
+__all__ = ["codes", "plugin"]
 
-ROOT = Path(__file__).parents[2]
 REQUEST = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
 FAILED = -1  # UNKNOWN_SERVER_ERROR
 COUNT = 40
@@ -87,7 +88,7 @@ def test_draws_are_spread_evenly() -> None:
         assert 850 < sum(tenth / 10 <= each < (tenth + 1) / 10 for each in drawn) < 1_150
 
 
-@pytest.mark.parametrize("mode", ["thread", "process"])
+@pytest.mark.parametrize("mode", THREADS)
 @pytest.mark.parametrize("end", ["kill", "restart"])
 def test_nth_survives_the_restart_of_its_broker(mode: Any, end: str) -> None:
     with Broker(topics={"orders": 1}, mode=mode) as kafka:
@@ -119,11 +120,8 @@ def test_a_wrong_seed_is_refused() -> None:
         Broker(seed="7")  # type: ignore[arg-type]  # that is the point
 
 
-def test_tests_follow_the_seed_of_the_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_follow_the_seed_of_the_run(pytester: pytest.Pytester) -> None:
     """By `--kafka-seed` and their own names, also on shared brokers."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider\n")
     pytester.makepyfile(
         test_it="""
         import pytest
@@ -142,7 +140,7 @@ def test_tests_follow_the_seed_of_the_run(pytester: pytest.Pytester, monkeypatch
     )
 
     def told(*options: str) -> list[str]:
-        shown = pytester.runpytest_subprocess("-s", *options)
+        shown = pytester.runpytest_inprocess("-s", *options)
         shown.assert_outcomes(passed=4)
         return [line[line.index("codes") :] for line in shown.outlines if "codes" in line]
 
@@ -152,13 +150,10 @@ def test_tests_follow_the_seed_of_the_run(pytester: pytest.Pytester, monkeypatch
     assert told("--kafka-seed=8") != whole
 
 
-def test_the_report_names_the_seed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider\n")
+def test_the_report_names_the_seed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(kafka_seed): print(f'used {kafka_seed}')")
-    shown = pytester.runpytest_subprocess("-s")
+    shown = pytester.runpytest_inprocess("-s")
     named = next(line for line in shown.outlines if line.startswith("kafka: --kafka-seed="))
     used = next(line for line in shown.outlines if "used " in line)
     assert named.partition("=")[2] == used.rpartition(" ")[2].strip(".")
-    assert "kafka: --kafka-seed=7" in pytester.runpytest_subprocess("--kafka-seed=7").outlines
+    assert "kafka: --kafka-seed=7" in pytester.runpytest_inprocess("--kafka-seed=7").outlines

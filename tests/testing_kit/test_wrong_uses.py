@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +10,6 @@ import pytest
 from barnabas.client import IllegalState
 from barnabas.testing import Broker, KitError
 from barnabas.testing.clients import KitConsumer, KitProducer, Maker, maker
-
-pytest_plugins = ("pytester",)
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -111,23 +106,3 @@ def test_wrong_topics(broker: Broker) -> None:
     with pytest.raises(KitError, match=r"a topic name must be a str, not \['orders'\]"):
         create(["orders"])
     assert broker.topics() == []
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("kafka_isolation = clustr", "kafka_isolation: unknown isolation 'clustr'; did you mean 'cluster'?*"),
-        ("kafka_config = log.retention.m=3", "kafka_config: config: unknown setting 'log.retention.m'; did you mean*"),
-        ("kafka_config = log.retention.ms", "kafka_config: 'log.retention.ms': write key=value*"),
-    ],
-)
-def test_a_wrong_ini_file_ends_the_run_before_its_first_test(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, line: str, told: str
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeini(f"[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider\n{line}\n")
-    pytester.makepyfile("def test_it(kafka): raise SystemExit('it has run')")
-    shown = pytester.runpytest_subprocess()
-    assert shown.ret == pytest.ExitCode.USAGE_ERROR
-    shown.stderr.fnmatch_lines([f"ERROR: *{told}"])

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.testing.clients import is_own
-from barnabas.testing.cluster import move_coordinator
 from barnabas.testing.errors import KitError, patience, unknown
 from barnabas.testing.extension import Extension
 from barnabas.testing.world.groups import evict, members
@@ -238,8 +237,7 @@ class Auditor(Extension):
         if len(core.backend.broker_ids) == 1:
             await self._restart(moment, f"the coordinator of {kind} {name!r}")
             return LOST
-        txn, group = (name, None) if kind == "txn" else (None, name)
-        to = await move_coordinator(core, txn, group, None)
+        to = await core.move_coordinator(**{kind: name})  # type: ignore[arg-type]  # "txn" or "group"
         self.done.append(f"the coordinator of {kind} {name!r} moved to broker {to} after {moment}")
         return GIVEN
 

@@ -16,7 +16,7 @@ from barnabas.testing.faults.rule import Rule
 DOCUMENT_BYTES_MAX: Final = 256 * 1024
 FAULTS_MAX: Final = 1_000  # in one document, and installed at a time
 DEPTH_MAX: Final = 10  # of nested values in YAML
-SELECTION: Final = ("client", "txn", "topic", "group", "partition", "nth", "times", "probability")
+SELECTION: Final = ("client", "txn", "topic", "group", "partition", "nth", "times", "probability", "broker", "strict")
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,7 @@ ACTIONS: Final[dict[str, Action]] = {
     "throttle": Action("throttle_ms"),
 }
 _OPTIONS: Final = {option: name for name, action in ACTIONS.items() for option in action.options}
-KEYS: Final = ("api", *SELECTION, "broker", "strict", *ACTIONS, *_OPTIONS)
-
-
-@dataclass(frozen=True)
-class CheckedFault:
-    """A valid fault that is not installed yet."""
-
-    rule: Rule
-    broker: int | None
-    strict: bool
-
-
-def selected(api: str, *, strict: bool = True, **filters: Any) -> Rule:
-    """The matcher of a fault, without an action. Raises KitError."""
-    if not isinstance(strict, bool):
-        raise KitError(f"strict={strict!r}: write true or false")
-    return Rule(api, **filters, action="drop").check()
+KEYS: Final = ("api", *SELECTION, *ACTIONS, *_OPTIONS)
 
 
 def with_action(rule: Rule, name: str, value: object, options: Mapping[str, object]) -> Rule:
@@ -87,7 +71,7 @@ _EXAMPLES: Final = {
 }
 
 
-def wanted(document: object) -> list[CheckedFault]:
+def wanted(document: object) -> list[Rule]:
     """Parses one fault, a list, or {"faults": [...]}. Raises KitError."""
     if isinstance(document, Mapping) and "faults" in document:
         extra = [each for each in document if each != "faults"]
@@ -118,7 +102,7 @@ def wanted(document: object) -> list[CheckedFault]:
 _NO_API: Final = "api is missing: the name of an API, for example EndTxn, or * for every one"
 
 
-def _wanted(document: Mapping[Any, object]) -> CheckedFault:
+def _wanted(document: Mapping[Any, object]) -> Rule:
     for key in document:
         if key == "rewrite":
             raise KitError("rewrite takes a function, so only Python in mode 'thread' has it")
@@ -134,21 +118,16 @@ def _wanted(document: Mapping[Any, object]) -> CheckedFault:
     for option, owner in _OPTIONS.items():
         if option in document and owner != actions[0]:
             raise KitError(f"{option} is an option of {owner}, and the action is {actions[0]}")
-    broker, strict = document.get("broker"), document.get("strict", True)
-    if broker is not None and (isinstance(broker, bool) or not isinstance(broker, int)):
-        raise KitError(f"broker={_shown(broker)}: write a whole number")
-    filters = {key: document[key] for key in SELECTION if key in document}
-    rule = selected(document["api"], strict=strict, **filters)  # type: ignore[arg-type]  # it checks the types
+    filters: dict[str, Any] = {key: document[key] for key in ("api", *SELECTION) if key in document}
+    rule = Rule(**filters, action="drop").check()
     options = {option: document[option] for option in ACTIONS[actions[0]].options if option in document}
-    return CheckedFault(with_action(rule, actions[0], document[actions[0]], options), broker, strict is True)
+    return with_action(rule, actions[0], document[actions[0]], options)
 
 
-def written(rule: Rule, broker: int | None, strict: bool) -> dict[str, Any]:
+def written(rule: Rule) -> dict[str, Any]:
     """Inverse of `wanted`, without defaults. A rewriting fault has `rewrite: true`."""
     given: dict[str, Any] = {"api": rule.api}
     given |= {key: getattr(rule, key) for key in SELECTION if getattr(rule, key) != getattr(_NOTHING, key)}
-    given |= {} if broker is None else {"broker": broker}
-    given |= {} if strict else {"strict": False}
     action = ACTIONS.get(rule.action, Action())
     given[rule.action] = True if action.sets is None else getattr(rule, action.sets)
     for option, name in action.options.items():
@@ -197,7 +176,7 @@ def _no_constant(text: str) -> None:
     raise KitError(f"{text} is no number of JSON")
 
 
-def read(path: str | Path) -> list[CheckedFault]:
+def read(path: str | Path) -> list[Rule]:
     """JSON if the name ends with .json, else YAML. Raises KitError, which begins with the path."""
     try:
         with Path(path).open("rb") as file:

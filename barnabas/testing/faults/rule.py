@@ -111,6 +111,8 @@ class Rule:
     nth: int = 1  # first match that is hit, from 1, on each broker
     times: int | None = 1  # hits; None: no limit
     probability: float = 1.0
+    broker: int | None = None  # its id; None: all brokers
+    strict: bool = True  # `Faults.verify` reports the fault if it hit nothing
     action: str = "error"
     error: str = ""  # Kafka's name
     after: bool = False  # the effect precedes the error response
@@ -150,9 +152,11 @@ class Rule:
         for name in ("api", "action", "error", "at", "until"):
             if not isinstance(getattr(self, name), str):
                 raise KitError(f"{WORDS.get(name, name)}={getattr(self, name)!r}: write a name")
-        for name in ("partition", "nth", "times", "throttle_ms"):
+        if not isinstance(self.strict, bool):
+            raise KitError(f"strict={self.strict!r}: write true or false")
+        for name in ("partition", "nth", "times", "throttle_ms", "broker"):
             value = getattr(self, name)
-            if not (_is(value, int) or (value is None and name in ("partition", "times"))):
+            if not (_is(value, int) or (value is None and name in ("partition", "times", "broker"))):
                 raise KitError(f"{WORDS.get(name, name)}={value!r}: write a whole number")
         for name in ("probability", "seconds", "jitter_s"):
             if not _is(getattr(self, name), int, float):

@@ -37,18 +37,6 @@ PARTITIONS_MAX: Final = 200  # that are asked for the producers that hold reader
 OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
-class OpenTransaction(NamedTuple):
-    """A transaction that has not ended. `holds` names the partitions whose readers it holds back, with the offset."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    state: str
-    since_ms: int
-    partitions: tuple[str, ...]
-    holds: tuple[str, ...] = ()
-
-
 def failure_text(node_id: str, seed: int | None) -> str:
     """The text of the section; "" if no cluster of this process has served anybody.
 
@@ -83,13 +71,13 @@ async def _lines(handle: Handle) -> list[str]:
         for each in handle.installed_faults()
         if each.counted
     ]
-    transactions, problem = await _transactions(core)
+    transactions, holds, problem = await _transactions(core)
     requests, silent = await _requests(handle, core, {each.transactional_id for each in transactions})
     if not requests and not faults and not transactions:
         return []
     down = [f"broker {each} is {core.backend.state(each)}" for each in core.backend.broker_ids]
     lines = [f"{handle!r}", *(f"  {each}" for each in down if not each.endswith("running")), *silent]
-    lines += ["", "open transactions", *_open(transactions, problem)]
+    lines += ["", "open transactions", *_open(transactions, holds, problem)]
     if requests:
         lines += ["", "last requests of each client (UTC)", *requests]
     if faults:
@@ -161,8 +149,8 @@ def _aligned(rows: Iterable[tuple[str, ...]], indent: str) -> list[str]:
 # -- transactions
 
 
-async def _transactions(core: Core) -> tuple[list[OpenTransaction], str]:
-    """The transactions that have not ended, and why they may not be all."""
+async def _transactions(core: Core) -> tuple[list[TransactionDescription], dict[int, list[str]], str]:
+    """The transactions that have not ended, the partitions whose readers they hold back, and why they may not be all."""
     from barnabas.client import KafkaError
 
     try:
@@ -170,12 +158,11 @@ async def _transactions(core: Core) -> tuple[list[OpenTransaction], str]:
             admin = await core.admin()
             listed = await admin.list_transactions(states=OPEN)
             described = [await admin.describe_transaction(each.transactional_id) for each in listed[:TRANSACTIONS_MAX]]
-            holds = await _held_back(admin, described)
-            return [_open_one(each, holds) for each in described], ""
+            return described, await _held_back(admin, described), ""
     except TimeoutError:
-        return [], f"the coordinators did not answer within {ASKED_S:g} s"
+        return [], {}, f"the coordinators did not answer within {ASKED_S:g} s"
     except (KafkaError, KitError) as error:
-        return [], str(error)
+        return [], {}, str(error)
 
 
 async def _held_back(admin: Admin, described: list[TransactionDescription]) -> dict[int, list[str]]:
@@ -197,28 +184,17 @@ async def _held_back(admin: Admin, described: list[TransactionDescription]) -> d
     return found
 
 
-def _open_one(described: TransactionDescription, holds: dict[int, list[str]]) -> OpenTransaction:
-    return OpenTransaction(
-        described.transactional_id,
-        described.producer_id,
-        described.producer_epoch,
-        described.state,
-        described.start_time_ms,
-        tuple(f"{each.topic}-{each.partition}" for each in described.partitions),
-        tuple(holds.get(described.producer_id, ())),
-    )
-
-
-def _open(transactions: list[OpenTransaction], problem: str) -> list[str]:
+def _open(transactions: list[TransactionDescription], holds: dict[int, list[str]], problem: str) -> list[str]:
     lines = []
     for each in transactions:
-        since = f" since {clock(each.since_ms)}" if each.since_ms >= 0 else ""
+        since = f" since {clock(each.start_time_ms)}" if each.start_time_ms >= 0 else ""
         lines.append(
-            f"  '{each.transactional_id}' (producer {each.producer_id} epoch {each.epoch}) {each.state}{since}"
+            f"  '{each.transactional_id}' (producer {each.producer_id} epoch {each.producer_epoch}) {each.state}{since}"
         )
-        lines.append(f"    partitions: {', '.join(each.partitions) or 'none'}")
-        if each.holds:
-            lines.append(f"    it holds the last stable offset back: {', '.join(each.holds)}")
+        partitions = ", ".join(f"{tp.topic}-{tp.partition}" for tp in each.partitions)
+        lines.append(f"    partitions: {partitions or 'none'}")
+        if each.producer_id in holds:
+            lines.append(f"    it holds the last stable offset back: {', '.join(holds[each.producer_id])}")
     if problem:
         lines.append(f"  unknown: {problem}")
     return lines or ["  none"]

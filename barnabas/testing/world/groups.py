@@ -13,7 +13,7 @@ from barnabas.testing.kit_thread import Aio, blocking, coroutine
 if TYPE_CHECKING:
     from barnabas.client.admin.types import GroupDescription, GroupMemberDescription
     from barnabas.testing.core import Core
-    from barnabas.testing.faults.fault import Fault
+    from barnabas.testing.faults.handles import Fault
     from barnabas.testing.handle import Handle
 
 T = TypeVar("T")

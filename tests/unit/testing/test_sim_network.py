@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.testing.simulation.transport import WINDOW_BYTES
+from barnabas.testing.simulation.network import WINDOW_BYTES
 from barnabas.testing.simulation.world import Ports, World
 
 
@@ -129,45 +129,6 @@ def test_latency_is_the_link_s() -> None:
         assert protocol.data == b""  # type: ignore[attr-defined]
         await asyncio.sleep(0.0002)
         assert protocol.data == b"x"  # type: ignore[attr-defined]
-
-    run(main)
-
-
-def test_closing_sends_what_is_buffered_first() -> None:
-    async def main(world: World) -> None:
-        made: list[Recorder] = []
-        world.machine("server").start(serving(recorders(made)))
-        transport, protocol = await world.machine("client").host.connect(Recorder, "server", 9092)
-        assert isinstance(protocol, Recorder)
-        transport.write(b"y" * (2 * WINDOW_BYTES + 5))
-        transport.close()
-        assert transport.is_closing()
-        transport.write(b"ignored")
-        await protocol.closed
-        await asyncio.sleep(1)
-        (server,) = made
-        assert len(server.data) == 2 * WINDOW_BYTES + 5
-        assert server.events == ["made", "eof", "lost"]
-        assert (server.lost, protocol.lost) == (None, None)
-
-    run(main)
-
-
-def test_a_half_closed_stream_can_still_answer() -> None:
-    async def main(world: World) -> None:
-        class Answering(Recorder):
-            def eof_received(self) -> bool:
-                self.transport.write(bytes(self.data[::-1]))
-                self.transport.close()
-                return True
-
-        world.machine("server").start(serving(Answering))
-        transport, protocol = await world.machine("client").host.connect(Recorder, "server", 9092)
-        assert isinstance(protocol, Recorder)
-        transport.write(b"abc")
-        transport.write_eof()
-        await protocol.closed
-        assert protocol.data == b"cba"
 
     run(main)
 

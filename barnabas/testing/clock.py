@@ -1,13 +1,18 @@
-"""KafkaClock: the time of a cluster's brokers, `kafka.clock.advance(hours=25)`."""
+"""KafkaClock: the time of a cluster's brokers, `kafka.clock.advance(hours=25)`.
+
+The clocks of all brokers move forward together, from one due timer to the next: each timer runs at its own time.
+A member whose session ends after 45 s leaves the group empty then, so offsets expire seven days after that and not at the end of the jump.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.runtime.clock import SystemClock
-from barnabas.testing.clock.advancing import catch_up, move_forward
-from barnabas.testing.errors import KitError, named_arguments
+from barnabas.testing.core import Core
+from barnabas.testing.errors import KitError, named_arguments, patience
 from barnabas.testing.extension import Commands, Extension
 from barnabas.testing.kit_thread import Aio, blocking, coroutine
 
@@ -15,6 +20,9 @@ if TYPE_CHECKING:
     from barnabas.testing.running import Running
 
 DAYS_MAX: Final = 36_525  # 100 years, of all jumps together
+STEPS_MAX: Final = 500  # due times on the way; the rest of the way is one jump
+STEPS_S: Final = 8.0  # real time for them
+WAIT_MS: Final = 2_000  # for the effects of one step
 FORM: Final = "for example advance(hours=25) or advance(0.5)"
 
 
@@ -49,7 +57,7 @@ class ClockAio(Aio["KafkaClock"]):
                 "this clock is of brokers that have ended, and the cluster was started again: use kafka.clock"
             )
         jump_ms = clock.checked_ms(by, days=days, hours=hours, minutes=minutes, seconds=seconds)
-        await move_forward(core, clock, jump_ms)
+        await _move_forward(core, clock, jump_ms)
 
 
 class KafkaClock(Extension):
@@ -80,7 +88,9 @@ class KafkaClock(Extension):
 
     async def on_resumed(self, broker_id: int) -> None:
         """For the kit: a broker that was paused gets the time of the others."""
-        await catch_up(self._cluster.core(), self, broker_id)
+        if self.offset_ms:
+            arguments = {"offset_ms": self.offset_ms, "wait_ms": 0}
+            await self._cluster.core().command(broker_id, "move_clock", arguments)
 
     def before_start(self, broker_id: int) -> Commands:
         """For the kit: a broker starts with the time of the others."""
@@ -109,3 +119,42 @@ class KafkaClock(Extension):
                 f"{DAYS_MAX} days are possible"
             )
         return round(total_s * 1000)
+
+
+async def _move_forward(core: Core, time: KafkaClock, delta_ms: int) -> None:
+    """Moves the time of all brokers; returns when due work is done. `delta_ms` is above 0.
+
+    Retention, the cleaner and expiry run at the end; the cleaner also at the beginning, which starts the delete horizon of tombstones.
+    """
+    core.own("clock.advance")
+    async with core.turn("clock.advance", factor=2):
+        target_ms = time.offset_ms + delta_ms
+        await _all(core, "begin_jump", {"wait_ms": WAIT_MS})
+        await _walk(core, time, target_ms)
+        await _move(core, time, target_ms)
+        await _all(core, "check_logs", {})
+        await _all(core, "expire_groups_and_ids", {"wait_ms": WAIT_MS})
+        await _all(core, "clean_logs", {"wait_ms": WAIT_MS})
+
+
+async def _walk(core: Core, time: KafkaClock, target_ms: int) -> None:
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + STEPS_S * patience()
+    following_ms = await _move(core, time, time.offset_ms)
+    for _ in range(STEPS_MAX):
+        if following_ms is None or following_ms >= target_ms or loop.time() > end_s:
+            return
+        following_ms = await _move(core, time, following_ms)
+
+
+async def _move(core: Core, time: KafkaClock, offset_ms: int) -> int | None:
+    """Returns the next offset at which a timer is due."""
+    time.offset_ms = max(time.offset_ms, offset_ms)
+    arguments = {"offset_ms": time.offset_ms, "wait_ms": WAIT_MS}
+    due = [each for each in await _all(core, "move_clock", arguments) if each is not None]
+    return min(due, default=None)
+
+
+async def _all(core: Core, name: str, arguments: dict[str, Any]) -> list[Any]:
+    """Runs a command in all running brokers concurrently."""
+    return await asyncio.gather(*(core.command(each, name, arguments) for each in core.running()))

@@ -1,1 +1,0 @@
-"""A cluster's clock, which tests move forward."""
