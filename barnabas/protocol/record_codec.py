@@ -303,6 +303,8 @@ def varint_tail(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 def encode_varint(value: int) -> bytes:
     raw = (value << 1) ^ (value >> 63)
+    if 127 < raw < 1 << 14:  # the usual ones outside of `_VARINTS`
+        return bytes((raw & 0x7F | 0x80, raw >> 7))
     out = bytearray()
     while raw > 127:
         out.append((raw & 0x7F) | 0x80)

@@ -276,11 +276,12 @@ def _computed(
 def _continued(route: Route, call: Call[Message], rest: Rest) -> Answer:
     """Does on the loop what remains, and treats exceptions as `Router.answer` does."""
     try:
-        return rest()
+        response = rest()
     except (RemoteProtocolError, InvariantViolated):
         raise
     except Exception as error:
         return _refusal(route, call, error)
+    return _guarded(route, call, response) if response.__class__ is GeneratorType else response
 
 
 def _refusal(route: Route, call: Call[Message], error: Exception) -> Computed | None:

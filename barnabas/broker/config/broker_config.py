@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from barnabas.broker.config.authorizer_settings import AuthorizerSettings, authorizer_settings, check_nodes
@@ -140,7 +141,7 @@ class BrokerConfig:
         `name` may have a mechanism's prefix (scram-sha-256.sasl.jaas.config): then the key without it is the last source.
         """
         prefixed = f"listener.name.{listener.lower()}.{name}"
-        key = server_key(prefixed)
+        key = _listener_key(prefixed)
         if key is None:
             return self.value(name)
         for layer in (*self._resolved, self.static):
@@ -511,6 +512,11 @@ class BrokerConfig:
                 raise invalid_config(name, text, f"listener {listener} is there twice")
             seen.add(listener)
             yield self._endpoint(name, text, listener, host, port)
+
+
+_listener_key = lru_cache(maxsize=1_024)(
+    server_key
+)  # asked for each connection; names are of this program, not of clients
 
 
 def _of_type(name: str, value: ConfigValue, kind: type[T]) -> T:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from barnabas.broker.api.call import Done
-from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Shard, Undo
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Shard, Undo, undo_all
 from barnabas.broker.coordinator.host.loading import replay_log
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.replica.core.machine import Replica
@@ -32,6 +32,7 @@ RECORD_OVERHEAD_BYTES_MIN = 7
 RECORD_OVERHEAD_BYTES = 32
 
 
+_new = tuple.__new__  # the constructor of a named tuple takes three times as long
 A = TypeVar("A")
 S = TypeVar("S", bound="Shard[Any]")
 
@@ -45,7 +46,7 @@ class _Phase(Enum):
 class _Write:
     """A decision that is not committed yet; without records it is an answer that waits for earlier ones."""
 
-    __slots__ = ("answer", "done", "encoded", "producer", "records", "size_bytes", "undos")
+    __slots__ = ("answer", "done", "encoded", "producer", "records", "size_bytes", "undo")
 
     def __init__(self, decision: Decision[Any, Any], shard: Shard[Any], bytes_max: int, done: Done[Any]) -> None:
         """Raises BrokerError(UNKNOWN_SERVER_ERROR) if the records need more than `bytes_max`: the append would refuse them after all the work."""
@@ -63,7 +64,7 @@ class _Write:
                 raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         self.producer = decision.producer
         self.done = done
-        self.undos: list[Undo] = []
+        self.undo: Undo
 
 
 class _Appended:
@@ -314,8 +315,8 @@ class ShardHost(Generic[S]):
         except BrokerError as error:
             done(error)
             return
-        for record in decision.records:
-            write.undos.append(part.shard.stage(record, decision.producer))
+        self._slices.count(len(decision.records) - 1)  # one is part of its request
+        write.undo = part.shard.stage(decision.records, decision.producer)
         part.queue.append(write)
         self._dirty[partition] = part
         if not self._flush_due:
@@ -430,9 +431,7 @@ class ShardHost(Generic[S]):
         writes = writes + part.queue  # they were decided after the writes that are undone now
         part.queue = []
         if part.phase is not _Phase.CLOSED:
-            for write in reversed(writes):
-                for undo in reversed(write.undos):
-                    undo()
+            undo_all([write.undo for write in writes])
         refusal = BrokerError(_coordinator_code(error.code), str(error))
         for write in writes:
             write.done(refusal)
@@ -471,7 +470,7 @@ def _next_batch(
                 break
             size += added
             producer = write.producer
-            records += [NewRecord(key, value, now_ms) for key, value in write.encoded]
+            records += [_new(NewRecord, (key, value, now_ms, ())) for key, value in write.encoded]
         at += 1
     return at, records, producer
 

@@ -374,6 +374,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"its certificate gives no principal: {error}", level=logging.INFO)
             return
         self.login = self.server.begin_login(self, self.listener_name)
+        if not self._has_logged_in():
+            self._pause_reading()
 
     def authenticated(self, principal: Principal) -> None:
         """The client has proved who it is, or its listener asks for no proof."""
@@ -403,14 +405,11 @@ class Connection(asyncio.BufferedProtocol):
             slices.arrivals += 1
             if not slices.arrivals & ARRIVALS_MASK:
                 slices.count_arrivals()
-        if login or slices.turn_is_over:
-            for frame in frames:
-                core.hold(frame)
-            self._end_turn()
-            return
         self._turn = True
         for frame in frames:
-            if core.admits(frame):
+            if login or slices.turn_is_over:
+                core.hold(frame)
+            elif core.admits(frame):
                 try:
                     self._serve(frame)
                 except Exception as error:
@@ -421,16 +420,23 @@ class Connection(asyncio.BufferedProtocol):
             self._write(out)
         if core.limited:
             self._apply_limits()
+        if login:
+            self._pause_reading()
 
     def _received_part(self, size_bytes: int) -> None:
         """Part of a frame has arrived: reads the next part now, or in a later turn if this one is over. A login waits for its turn."""
         self._apply_limits()
         self._slices.count(size_bytes // RECEIVED_BYTES_PER_UNIT)
-        logged_in = self._has_logged_in()
-        if (self._slices.turn_is_over or not logged_in) and self.core.reading and self._transport is not None:
+        if self._slices.turn_is_over or not self._has_logged_in():
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        """Reads the next bytes in a later turn. A connection that has not logged in reads only in its places: strangers may be thousands."""
+        if self.core.reading and self._transport is not None:
             self.core.reading = False
             self._transport.pause_reading()
-            (self._slices.later if logged_in else self._slices.later_for_login)(self._read_on)
+            if not self._continue_due:  # which reads on, too
+                (self._slices.later if self._has_logged_in() else self._slices.later_for_login)(self._read_on)
 
     def _read_on(self) -> None:
         self._slices.count(READ_BYTES // RECEIVED_BYTES_PER_UNIT)
@@ -675,12 +681,14 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = True
         self.has_left()
         while (frame := self.core.next_held()) is not None:
-            if self._has_logged_in():
-                self._slices.count(UNITS_PER_ARRIVAL)
             try:
                 self._serve(frame)
             except Exception as error:
                 self._failed(error)
+            if self._has_logged_in():
+                self._slices.count(UNITS_PER_ARRIVAL)
+                if self._slices.turn_is_over:
+                    break
         self._end_turn()
 
     # -- the end

@@ -13,7 +13,6 @@ epochs (KIP-848), v10 topic ids.
 from __future__ import annotations
 
 from functools import partial
-from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.api.access import Access
@@ -22,12 +21,11 @@ from barnabas.broker.authorization.permissions import AllowedNames, check_permis
 from barnabas.broker.config.key import INT64_MAX
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
-from barnabas.broker.coordinator.groups.record_codec import encode_record
 from barnabas.broker.coordinator.groups.records import NO_EXPIRY, NO_TOPIC_ID, AnyRecord, CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.needs import Needs
-from barnabas.broker.handlers.offset_checks import ENCODED_BYTES_MAX, OffsetChecks
+from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.refusals import refuse, refuse_each
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -53,6 +51,7 @@ from barnabas.work import Steps, Work
 if TYPE_CHECKING:
     from barnabas.broker.image.image import MetadataImage
 
+_new = tuple.__new__  # the constructor of a named tuple takes three times as long
 NO_OFFSET = -1
 FIRST_WITH_GROUP_ERROR: Final = 2  # version of OffsetFetch
 GROUPS_PER_UNIT: Final = 16
@@ -325,21 +324,15 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Computed:
     return Computed(call, partial(_check_deletion, needs, call.request, needs.current_image.image))
 
 
-class _Deletable(NamedTuple):
-    """The partitions of a topic that exist: their answers, the tombstones of their offsets, and the bytes of these if they are short."""
-
-    topic: str
-    answers: list[PartitionResult]
-    tombstones: list[OffsetRecord]
-    encoded: list[tuple[bytes, bytes | None]]
+_Deletable = list[
+    tuple[str, list[PartitionResult], list[int]]
+]  # topics, the answers of partitions that exist, their numbers
 
 
 def _check_deletion(needs: Needs, request: OffsetDeleteRequest, image: MetadataImage, access: Access) -> Rest:
     readable = AllowedNames(access, AclOperation.READ, AclResourceType.TOPIC)
     response = OffsetDeleteResponse()
-    deletable: list[_Deletable] = []
-    # Each tombstone has the group id, and few of the partitions may have an offset.
-    short = len(request.group_id) * sum(len(topic.partitions) for topic in request.topics) <= ENCODED_BYTES_MAX
+    deletable: _Deletable = []
     for topic in request.topics:
         allowed, count = topic.name in readable, image.partition_count(topic.name)
         answers = [PartitionResult(partition_index=one.partition_index) for one in topic.partitions]
@@ -350,14 +343,12 @@ def _check_deletion(needs: Needs, request: OffsetDeleteRequest, image: MetadataI
             elif not 0 <= answer.partition_index < count:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         found = [answer for answer in answers if not answer.error_code]
-        tombstones = [OffsetRecord(request.group_id, topic.name, each.partition_index, None) for each in found]
-        encoded = [encode_record(each) for each in tombstones] if short else []
-        deletable.append(_Deletable(topic.name, found, tombstones, encoded))
+        deletable.append((topic.name, found, [answer.partition_index for answer in found]))
     return partial(_delete_offsets, needs, request.group_id, response, deletable)
 
 
 def _delete_offsets(
-    needs: Needs, group_id: str, response: OffsetDeleteResponse, deletable: list[_Deletable]
+    needs: Needs, group_id: str, response: OffsetDeleteResponse, deletable: _Deletable
 ) -> Pending[OffsetDeleteResponse]:
     pending: Pending[OffsetDeleteResponse] = Pending()
 
@@ -365,17 +356,14 @@ def _delete_offsets(
         group = shard.group(group_id)
         group.check_offset_delete()
         records: list[AnyRecord] = []
-        encoded: list[tuple[bytes, bytes | None]] = []
-        for each in deletable:
-            if group.is_subscribed_to(each.topic):
-                for answer in each.answers:
+        for topic, answers, partitions in deletable:
+            if group.is_subscribed_to(topic):
+                for answer in answers:
                     answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 continue
-            numbers = [answer.partition_index for answer in each.answers]
-            existing = shard.offsets.existing(group_id, each.topic, numbers)
-            records += compress(each.tombstones, existing)
-            encoded += compress(each.encoded, existing)
-        return Decision(None, records, encoded=encoded)
+            existing = shard.offsets.existing(group_id, topic, partitions)
+            records += [_new(OffsetRecord, (group_id, topic, partition, None)) for partition in existing]
+        return Decision(None, records)
 
     def done(outcome: BrokerError | None) -> None:
         pending.resolve(response if outcome is None else OffsetDeleteResponse(error_code=outcome.code))

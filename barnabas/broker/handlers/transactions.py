@@ -56,10 +56,12 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.schema import Message
 from barnabas.storage.checkpoints import TopicPartition
+from barnabas.work import Steps, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.image.image import MetadataImage
 
+ADDITIONS_AT_ONCE: Final = 64  # transactions of a request: 1 ms
 _FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
 
 
@@ -179,7 +181,10 @@ def _check_partitions(
         ]
         response = AddPartitionsToTxnResponse(results_by_transaction=results)
     known = [each for each in additions if each.partitions is not None]
-    return partial(_add_or_verify, needs, call, known, response) if known else response
+    if not known:
+        return response
+    work = _add_or_verify(needs, call, known, response)
+    return lambda: finished(work) if len(known) <= ADDITIONS_AT_ONCE else work
 
 
 def _checked(
@@ -226,7 +231,8 @@ def _add_or_verify(
     call: Call[AddPartitionsToTxnRequest],
     additions: list[_Addition],
     response: AddPartitionsToTxnResponse,
-) -> Pending[AddPartitionsToTxnResponse]:
+) -> Steps[Pending[AddPartitionsToTxnResponse]]:
+    """Decides each transaction alone, as Kafka does: others may be decided in between."""
     pending: Pending[AddPartitionsToTxnResponse] = Pending()
     waiter = PendingWaiter(pending) if call.version < 4 else BrokerWaiter(pending)
     undecided = len(additions)
@@ -253,6 +259,7 @@ def _add_or_verify(
                 partial(done, addition),
                 waiter,
             )
+        yield 1
     return pending
 
 

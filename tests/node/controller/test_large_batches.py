@@ -111,6 +111,6 @@ async def test_offsets_of_a_deleted_topic_go_in_slices_and_those_of_the_next_one
     assert (await peer.call(deletion(["wide"]), 6)).responses[0].error_code == 0
     assert node.slices.busy, "tombstones are still written when the deletion is answered"
     assert (await peer.call(creation(["wide"], MANY), 7)).topics[0].error_code == 0
-    shard.stage(OffsetRecord("huge-group", "wide", MANY - 1, CommittedOffset(7, -1, "", 0)), None)
+    shard.stage([OffsetRecord("huge-group", "wide", MANY - 1, CommittedOffset(7, -1, "", 0))], None)
     await until(lambda: not node.slices.busy)
     assert {n: each.offset for n, each in shard.offsets.topics("huge-group")["wide"].items()} == {MANY - 1: 7}

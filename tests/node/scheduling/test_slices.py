@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Callable
 from typing import Any
 
 from barnabas.broker.node.node import Node
+from barnabas.broker.scheduling.slices import TURN_UNITS_MAX
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from tests.support.broker.in_memory import InMemory
 from tests.support.broker.nodes import Peer
+from tests.support.requests import frame_of
 from tests.support.waiting import until
 
 
@@ -63,3 +67,21 @@ async def test_many_connections_share_a_turn(node: Node, another: Callable[..., 
     assert turns_over > len(peers) // 3, "they wait for their turn"
     for peer, number in zip(peers, sent, strict=True):
         assert len((await peer.receive(number)).topics) == len(names)
+
+
+async def test_requests_of_one_read_are_served_in_later_turns_once_the_turn_is_over(node: Node) -> None:
+    """Each of four requests takes a whole turn."""
+
+    def costly(serve: Any, route: Any, call: Any) -> Any:
+        node.slices.count(TURN_UNITS_MAX)
+        return serve(route, call)
+
+    node.server.router.set_interceptors([costly])
+    client = InMemory(node, "c")
+    client.receive(4 * frame_of(ApiVersionsRequest(), 0, 1, "c"))
+    answered = []
+    for _ in range(10):
+        answered.append(len(client.written))
+        await asyncio.sleep(0)
+    assert set(answered) == {1, 2, 3, 4}, "one write in each turn"
+    client.end()

@@ -320,11 +320,15 @@ async def test_a_request_after_the_end_of_a_session_is_no_request_before_a_login
     assert "listener=SASL reason=Metadata after the end of its session" in line.getMessage()
 
 
-async def test_bytes_of_many_logins_are_read_a_few_in_each_turn() -> None:
+@pytest.mark.parametrize("received", ["nothing", "a part of a frame", "a handshake"])
+async def test_bytes_of_many_logins_are_read_a_few_in_each_turn(received: str) -> None:
     async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
         clients = [InMemory(node, "x", "SASL") for _ in range(3 * LOGINS_PER_TURN)]
         for client in clients:
-            client.receive(bytes(1))
+            if received == "a part of a frame":
+                client.receive(bytes(1))
+            elif received == "a handshake":
+                client.sends(17, 1, b"\0\5PLAIN")
         assert not any(client.reading for client in clients)
         for turn in (1, 2, 3):
             await asyncio.sleep(0)

@@ -98,10 +98,9 @@ class GroupBench:
         """Stages and appends the records. If the append is to fail, undoes the staging and raises."""
         if isinstance(decision.answer, Effects):
             self.conversions += decision.answer.conversions
-        undos = [self.shard.stage(record, decision.producer) for record in decision.records]
-        if self.append_fails and undos:
-            for undo in reversed(undos):
-                undo()
+        undo = self.shard.stage(decision.records, decision.producer)
+        if self.append_fails and decision.records:
+            undo()
             for answer in decision.answer.answers if isinstance(decision.answer, Effects) else ():
                 answer.reply.refuse(ErrorCode.MESSAGE_TOO_LARGE)
             raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE)
@@ -138,8 +137,7 @@ class GroupBench:
         """Stages and returns the tombstones of everything that has expired."""
         found: list[AnyRecord] = []
         for _, records in self.shard.expired(self.at):
-            for record in records:
-                self.shard.stage(record, None)
+            self.shard.stage(records, None)
             found += records
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo
@@ -41,9 +41,9 @@ class Registry:
     def decode(self, key: bytes | None, value: bytes | None) -> tuple[bytes, int] | None:
         return None if key is None or key == b"strange" or value is None else (key, int(value))
 
-    def stage(self, record: tuple[bytes, int], producer: ProducerStamp | None) -> Undo:
+    def stage(self, records: Sequence[tuple[bytes, int]], producer: ProducerStamp | None) -> Undo:
         before = dict(self.staged)
-        self.staged[record[0]] = record[1]
+        self.staged.update(records)
 
         def undo() -> None:
             self.staged = before

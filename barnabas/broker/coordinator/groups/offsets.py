@@ -46,11 +46,11 @@ class OffsetStore:
         none: tuple[int, None] = (0, None)
         return [found.get(partition, none)[1] for partition in partitions]
 
-    def existing(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[bool]:
-        """Whether each partition has an offset, committed or pending."""
+    def existing(self, group_id: str, topic: str, partitions: Iterable[int]) -> list[int]:
+        """The partitions that have an offset, committed or pending."""
         committed = self._committed.get(group_id, {}).get(topic, {})
-        pending = self._open.get(group_id, {})
-        return [partition in committed or (topic, partition) in pending for partition in partitions]
+        pending = self._open.get(group_id)
+        return [n for n in partitions if n in committed or (pending and (topic, n) in pending)]
 
     def has_pending(self, group_id: str) -> bool:
         return group_id in self._open
@@ -122,20 +122,35 @@ class OffsetStore:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def put(self, record: OffsetRecord, producer_id: int = NO_PRODUCER_ID) -> Undo:
-        """Applies a record or tombstone; returns the undo."""
-        group_id, topic, partition, value = record
-        if value is None:
-            return self._remove(group_id, topic, partition)
-        self._order += 1
-        entry = (self._order, value)
-        if producer_id == NO_PRODUCER_ID:
-            former = self._set(group_id, topic, partition, entry)
-            return lambda: self._restore(group_id, topic, partition, former)
-        key = (group_id, topic, partition)
-        former_pending = self._pending.get(producer_id, {}).get(key)
-        self._set_pending(producer_id, key, entry)
-        return lambda: self._restore_pending(producer_id, key, former_pending)
+    def put(self, records: Iterable[OffsetRecord], producer_id: int = NO_PRODUCER_ID) -> Undo:
+        """Applies records and tombstones in order; returns the undo of all."""
+        undos: list[Undo | tuple[str, str, int, _Entry | None]] = []  # most only restore a former entry
+        pending = producer_id != NO_PRODUCER_ID
+        for group_id, topic, partition, value in records:
+            if value is None and group_id in self._open:
+                undos.append(self._remove(group_id, topic, partition))
+            elif value is None:
+                undos.append((group_id, topic, partition, self._pop(group_id, topic, partition)))
+            elif pending:
+                self._order += 1
+                key = (group_id, topic, partition)
+                former = self._pending.get(producer_id, {}).get(key)
+                self._set_pending(producer_id, key, (self._order, value))
+                undos.append(partial(self._restore_pending, producer_id, key, former))
+            else:
+                self._order += 1
+                partitions = self._committed.setdefault(group_id, {}).setdefault(topic, {})
+                undos.append((group_id, topic, partition, partitions.get(partition)))
+                partitions[partition] = (self._order, value)
+
+        def undo() -> None:
+            for each in reversed(undos):
+                if isinstance(each, tuple):
+                    self._restore(*each)
+                else:
+                    each()
+
+        return undo
 
     def complete(self, producer_id: int, *, commit: bool) -> None:
         """Commits or drops the pending offsets of a producer."""
@@ -153,23 +168,24 @@ class OffsetStore:
         partitions = by_topic.get(topic)
         return None if partitions is None else partitions.get(partition)
 
-    def _set(self, group_id: str, topic: str, partition: int, entry: _Entry) -> _Entry | None:
-        partitions = self._committed.setdefault(group_id, {}).setdefault(topic, {})
-        former = partitions.get(partition)
-        partitions[partition] = entry
-        return former
+    def _set(self, group_id: str, topic: str, partition: int, entry: _Entry) -> None:
+        self._committed.setdefault(group_id, {}).setdefault(topic, {})[partition] = entry
 
     def _restore(self, group_id: str, topic: str, partition: int, former: _Entry | None) -> None:
-        if former is not None:
+        if former is None:
+            self._pop(group_id, topic, partition)
+        else:
             self._set(group_id, topic, partition, former)
-            return
+
+    def _pop(self, group_id: str, topic: str, partition: int) -> _Entry | None:
         by_topic = self._committed.get(group_id, {})
         partitions = by_topic.get(topic, {})
-        partitions.pop(partition, None)
+        former = partitions.pop(partition, None)
         if not partitions:
             by_topic.pop(topic, None)
-        if not by_topic:
-            self._committed.pop(group_id, None)
+            if not by_topic:
+                self._committed.pop(group_id, None)
+        return former
 
     def _set_pending(self, producer_id: int, key: _Key, entry: _Entry) -> None:
         self._pending.setdefault(producer_id, {})[key] = entry
@@ -197,10 +213,7 @@ class OffsetStore:
     def _remove(self, group_id: str, topic: str, partition: int) -> Undo:
         """Also removes pending offsets: they were written before the tombstone."""
         key = (group_id, topic, partition)
-        former = self._entry(*key)
-        self._restore(group_id, topic, partition, None)
-        if group_id not in self._open:
-            return partial(self._restore, group_id, topic, partition, former)
+        former = self._pop(*key)
         taken: list[tuple[int, _Entry]] = []
         for producer_id in list(self._open.get(group_id, {}).get((topic, partition), ())):
             taken.append((producer_id, self._pending[producer_id][key]))

@@ -6,6 +6,7 @@ Values as in Kafka 4.3.1: OffsetCommitValue 4 (1 if the client named a retention
 from __future__ import annotations
 
 from functools import lru_cache
+from struct import Struct
 
 from barnabas.broker.coordinator.groups.consumer.record_codec import decode_consumer_record, encode_consumer_record
 from barnabas.broker.coordinator.groups.records import (
@@ -27,14 +28,15 @@ _GROUP_VALUE_VERSION = 3
 _KEY_VERSION = 0  # of the schema; the encoded prefix is the kind
 _OFFSET_KEYS = (0, 1)
 _GROUP_KEY = 2
+_PARTITION = Struct(">i")
 _CONSUMER_KINDS = {int(kind): kind for kind in Kind}
 
 
 def encode_record(record: AnyRecord) -> tuple[bytes, bytes | None]:
-    if isinstance(record, ConsumerRecord):
-        return encode_consumer_record(record)
     if isinstance(record, OffsetRecord):
         return _encode_offset(record)
+    if isinstance(record, ConsumerRecord):
+        return encode_consumer_record(record)
     key = encode_versioned(GroupMetadataKey(group=record.group_id), _KEY_VERSION)
     return key, None if record.value is None else encode_versioned(record.value, _GROUP_VALUE_VERSION)
 
@@ -46,8 +48,8 @@ def _key_prefix(group_id: str, topic: str) -> bytes:
 
 
 def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
-    key = _key_prefix(record.group_id, record.topic) + record.partition.to_bytes(4, "big", signed=True)
-    committed = record.value
+    group_id, topic, partition, committed = record
+    key = _key_prefix(group_id, topic) + _PARTITION.pack(partition)
     if committed is None:
         return key, None
     value = OffsetCommitValue(

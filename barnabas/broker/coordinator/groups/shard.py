@@ -93,8 +93,8 @@ class GroupShard:
     def decode(self, key: bytes | None, value: bytes | None) -> AnyRecord | None:
         return decode_record(key, value)
 
-    def stage(self, record: AnyRecord, producer: ProducerStamp | None) -> Undo:
-        return self.tables.stage(record, producer)
+    def stage(self, records: Sequence[AnyRecord], producer: ProducerStamp | None) -> Undo:
+        return self.tables.stage(records, producer)
 
     def on_committed(self, record: AnyRecord) -> None:
         """Logs changes of groups; `stage` has applied the record."""

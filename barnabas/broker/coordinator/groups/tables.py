@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Protocol, cast
 
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.protocol import ClassicProtocol
@@ -13,11 +16,11 @@ from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
 from barnabas.broker.coordinator.groups.consumer.protocol import ConsumerProtocol, Context
 from barnabas.broker.coordinator.groups.effects import At, DeadlineKey
 from barnabas.broker.coordinator.groups.offsets import NO_PRODUCER_ID, OffsetStore
-from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, Kind, OffsetRecord
+from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, GroupRecord, Kind, OffsetRecord
 from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from barnabas.broker.coordinator.groups.topics import Topics
 from barnabas.broker.coordinator.host.deadlines import Deadlines
-from barnabas.broker.coordinator.host.decision import ProducerStamp, Undo
+from barnabas.broker.coordinator.host.decision import ProducerStamp, Undo, undo_all
 from barnabas.protocol.messages.internal import GroupMetadataValue
 
 
@@ -61,10 +64,18 @@ class GroupTables:
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def stage(self, record: AnyRecord, producer: ProducerStamp | None) -> Undo:
-        """Applies a decided record; the undo is called if its append fails."""
-        if isinstance(record, OffsetRecord):
-            return self._put_offset(record, NO_PRODUCER_ID if producer is None else producer.producer_id)
+    def stage(self, records: Sequence[AnyRecord], producer: ProducerStamp | None) -> Undo:
+        """Applies the records of a decision; the undo is called if their append fails. A decision may have thousands of offsets."""
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+        undos: list[Undo] = []
+        for kind, found in groupby(records, type):
+            if kind is OffsetRecord:
+                undos.append(self._put_offsets(cast("list[OffsetRecord]", list(found)), producer_id))
+            else:
+                undos += map(self._stage, cast("Iterator[ConsumerRecord | GroupRecord]", found))
+        return partial(undo_all, undos)
+
+    def _stage(self, record: ConsumerRecord | GroupRecord) -> Undo:
         if isinstance(record, ConsumerRecord):
             return self._apply_consumer_record(record)
         if record.value is None:
@@ -77,7 +88,7 @@ class GroupTables:
     def replay(self, record: AnyRecord, producer_id: int) -> None:
         """Applies a record of the log; the producer id is -1 if its batch is not transactional."""
         if isinstance(record, OffsetRecord):
-            self._put_offset(record, producer_id)
+            self._put_offsets([record], producer_id)
         elif isinstance(record, ConsumerRecord):
             self._apply_consumer_record(record)
         elif record.value is None:
@@ -85,20 +96,25 @@ class GroupTables:
         else:
             self._install_classic(record.group_id, record.value)
 
-    def _put_offset(self, record: OffsetRecord, producer_id: int) -> Undo:
-        undo = self.offsets.put(record, producer_id)
-        if record.value is None or record.group_id in self.classic or record.group_id in self.consumer:
-            return undo
-        # A commit without membership creates a simple group: Empty, without a protocol type.
-        group = ClassicGroup(record.group_id, state_timestamp_ms=record.value.commit_timestamp_ms)
-        group.is_recorded = True
-        self.classic[record.group_id] = group
+    def _put_offsets(self, records: Sequence[OffsetRecord], producer_id: int) -> Undo:
+        undo = self.offsets.put(records, producer_id)
+        made = []
+        for group_id, value in {
+            record.group_id: record.value for record in records if record.value is not None
+        }.items():
+            if group_id not in self.classic and group_id not in self.consumer:
+                # A commit without membership creates a simple group: Empty, without a protocol type.
+                group = ClassicGroup(group_id, state_timestamp_ms=value.commit_timestamp_ms)
+                group.is_recorded = True
+                self.classic[group_id] = group
+                made.append(group_id)
 
         def undo_both() -> None:
             undo()
-            self.classic.pop(record.group_id, None)
+            for group_id in made:
+                self.classic.pop(group_id, None)
 
-        return undo_both
+        return undo_both if made else undo
 
     def _apply_consumer_record(self, record: ConsumerRecord) -> Undo:
         group_id = record.group_id

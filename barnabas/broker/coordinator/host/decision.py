@@ -11,7 +11,7 @@ from barnabas.broker.replica.core.verification_guard import VerificationGuard
 A = TypeVar("A")
 R = TypeVar("R")
 Undo = Callable[[], None]
-"""Takes a staged record back."""
+"""Takes staged records back."""
 
 
 class ProducerStamp(NamedTuple):
@@ -43,8 +43,8 @@ class Shard(Protocol[R]):
         """None for an unknown kind, which is skipped."""
         ...
 
-    def stage(self, record: R, producer: ProducerStamp | None) -> Undo:
-        """Makes a decided record visible to later decisions; the undo is called if its append fails."""
+    def stage(self, records: Sequence[R], producer: ProducerStamp | None) -> Undo:
+        """Makes the records of a decision visible to later decisions; the undo is called if their append fails."""
         ...
 
     def on_committed(self, record: R) -> None:
@@ -68,3 +68,9 @@ class Shard(Protocol[R]):
     def on_resigned(self) -> None:
         """Cancels deadlines and refuses waiting requests: the leadership is lost. No other method is called afterwards."""
         ...
+
+
+def undo_all(undos: Sequence[Undo]) -> None:
+    """Takes records back that were staged one after another: the last one first."""
+    for undo in reversed(undos):
+        undo()

@@ -5,10 +5,11 @@ KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo, undo_all
 from barnabas.broker.coordinator.transactions.records import TransactionRecord, decode_record, encode_record
 from barnabas.broker.coordinator.transactions.state import (
     NO_EPOCH,
@@ -92,7 +93,10 @@ class TransactionShard:
     def decode(self, key: bytes | None, value: bytes | None) -> TransactionRecord | None:
         return decode_record(key, value)
 
-    def stage(self, record: TransactionRecord, producer: ProducerStamp | None) -> Undo:
+    def stage(self, records: Sequence[TransactionRecord], producer: ProducerStamp | None) -> Undo:
+        return partial(undo_all, [self._stage(record) for record in records])
+
+    def _stage(self, record: TransactionRecord) -> Undo:
         transactional_id = record.transactional_id
         staged = self.pending.get(transactional_id)
         after = record.metadata

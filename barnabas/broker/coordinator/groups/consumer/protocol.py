@@ -371,7 +371,8 @@ def _subscribers(
         topic_ids = ids.get(key)
         if topic_ids is None:
             topic_ids = ids[key] = _topic_ids(group, metadata, topics)
-        result[member_id] = SubscribedMember(metadata.instance_id, topic_ids, group.target.get(member_id, nothing))
+        seen = (metadata.instance_id, topic_ids, group.target.get(member_id, nothing))
+        result[member_id] = tuple.__new__(SubscribedMember, seen)  # its own constructor takes three times as long
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct, pack
 from typing import Any, Final, cast
 
@@ -38,6 +39,7 @@ _VERSION = 0
 _TARGET_PREFIX: Final = encode_versioned(ConsumerGroupTargetAssignmentMemberValue(topic_partitions=[]), _VERSION)[:2]
 _ONE_PARTITION: Final = Struct(">16sBiB")  # topic id, length of the array, its only partition, no tags
 _UUID_BYTES: Final = 16
+_LENGTH: Final = Struct(">h")  # of a part
 _SHORT_LENGTHS: Final = [encode_uvarint(count + 1) for count in range(128)]
 _KEYS: dict[Kind, tuple[type[RecordMessage], str | None]] = {
     Kind.GROUP_EPOCH: (ConsumerGroupMetadataKey, None),
@@ -51,16 +53,24 @@ _KEYS: dict[Kind, tuple[type[RecordMessage], str | None]] = {
 
 
 def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
-    key_type, part = _KEYS[record.kind]
-    fields = {"group_id": record.group_id}
-    if part is not None:
-        fields[part] = record.part
-    key = encode_versioned(key_type(**fields), _VERSION)
+    key, has_part = _key_start(record.kind, record.group_id)
+    if has_part:
+        part = record.part.encode()
+        key += _LENGTH.pack(len(part)) + part
     if record.value is None:
         return key, None
     if record.kind is Kind.TARGET_ASSIGNMENT:
         return key, _target_value(record.value)
     return key, encode_versioned(_value(record.kind, record.value), _VERSION)
+
+
+@lru_cache(maxsize=256)
+def _key_start(kind: Kind, group_id: str) -> tuple[bytes, bool]:
+    """A key up to its part, and whether it has one: a decision may have records of thousands of members."""
+    key_type, part = _KEYS[kind]
+    fields = {"group_id": group_id} if part is None else {"group_id": group_id, part: ""}
+    key = encode_versioned(key_type(**fields), _VERSION)
+    return (key, False) if part is None else (key[: -_LENGTH.size], True)
 
 
 def decode_consumer_record(kind: Kind, key: bytes, value: bytes | None) -> ConsumerRecord:

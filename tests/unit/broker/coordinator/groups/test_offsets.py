@@ -15,6 +15,7 @@ from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.messages.internal import GroupMetadataValue
 from tests.support.bench.group import GroupBench
 from tests.support.clock import WALL_MS
+from tests.support.python_calls import python_calls
 
 NONE = ErrorCode.NONE
 WEEK_MS = 7 * 24 * 3_600_000
@@ -157,14 +158,12 @@ def test_tombstone_takes_pending_offsets_along() -> None:
 @pytest.mark.parametrize("offset", [7, None])
 def test_a_failed_append_changes_nothing(offset: int | None, producer_id: int) -> None:
     store = OffsetStore()
-    store.put(record(1))
-    store.put(record(2), 9)
-    store.put(record(3, partition=1), 8)
-    store.put(record(4, group="without a transaction"))
-    store.put(record(offset), producer_id)()
-    store.put(record(offset, partition=1), producer_id)()
-    store.put(record(offset, group="new"), producer_id)()
-    store.put(record(offset, group="without a transaction"), producer_id)()
+    store.put([record(1)])
+    store.put([record(2)], 9)
+    store.put([record(3, partition=1)], 8)
+    store.put([record(4, group="without a transaction")])
+    groups = ("g", "new", "without a transaction")
+    store.put([record(offset, partition, group=group) for group in groups for partition in (0, 1, 0)], producer_id)()
     assert store.get("g", "t", 0) == committed(1)
     assert store.is_pending("g", "t", 0)
     assert not store.has_any("new")
@@ -172,6 +171,16 @@ def test_a_failed_append_changes_nothing(offset: int | None, producer_id: int) -
     store.complete(9, commit=True)
     store.complete(8, commit=True)
     assert store.topics("g") == {"t": {0: committed(2), 1: committed(3)}}
+
+
+@pytest.mark.parametrize("offset", [7, None])
+def test_the_offsets_of_a_decision_are_staged_with_at_most_one_call_each(offset: int | None) -> None:
+    """A decision has up to 20,000 of them, in one turn of the loop."""
+    bench, count = GroupBench(), 1_000
+    bench.shard.stage([record(1, partition) for partition in range(count)], None)
+    records = [record(offset, partition) for partition in range(count)]
+    assert python_calls(lambda: bench.shard.stage(records, None)) < count + 50
+    assert (position(bench, count - 1), bench.shard.offsets.has_any("g")) == (offset, offset is not None)
 
 
 def test_a_simple_group_whose_commit_fails_is_not_there() -> None:
@@ -208,14 +217,12 @@ def test_many_offsets_expire_in_slices_and_the_group_after_them() -> None:
     slices = bench.shard.expired(bench.at)
     looked, first = next(slices)
     assert looked == len(first) == CHUNK
-    for tombstone in first:
-        bench.shard.stage(tombstone, None)
+    bench.shard.stage(first, None)
     bench.offset(record(2, 0))
     sizes = []
     for _, records in slices:
         sizes.append(len(records))
-        for tombstone in records:
-            bench.shard.stage(tombstone, None)
+        bench.shard.stage(records, None)
     assert sizes == [CHUNK] * 9, "no tombstone of the group"
     bench.advance(WEEK_MS)
     assert expire(bench) == [("g", "t", 0), "g"]
@@ -300,9 +307,9 @@ def test_delete_offsets_of_topics_nobody_reads() -> None:
     group.check_offset_delete()
     assert group.is_subscribed_to("t")
     assert not group.is_subscribed_to("left")
-    assert bench.shard.offsets.existing("g", "left", [0, 1]) == [True, False]
+    assert bench.shard.offsets.existing("g", "left", [0, 1]) == [0]
     bench.offset(record(1, 1, topic="left"), producer_id=9)
-    assert bench.shard.offsets.existing("g", "left", [0, 1, 2]) == [True, True, False]
+    assert bench.shard.offsets.existing("g", "left", [0, 1, 2]) == [0, 1]
 
 
 def test_offsets_of_others_than_consumers_are_deleted_only_without_members() -> None:
@@ -360,7 +367,7 @@ def test_replay_gives_the_same_offsets(steps: list[tuple[str, int, int, int]]) -
             bench.offset(record(second, first), producer_id=None if producer_id == -1 else producer_id)
         elif kind == "marker":
             bench.marker(first, commit=bool(second))
-        elif "g" in bench.shard.tables.classic and bench.shard.offsets.existing("g", "t", [first]) == [True]:
+        elif "g" in bench.shard.tables.classic and bench.shard.offsets.existing("g", "t", [first]) == [first]:
             bench.offset(record(None, first))
     replayed = bench.replayed()
     assert replayed.offsets.topics("g") == bench.shard.offsets.topics("g")

@@ -10,6 +10,7 @@ import pytest
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
 from barnabas.broker.coordinator.host.partitioning import java_hash, partition_for
 from barnabas.broker.coordinator.shard_host import LONG_DECISION
+from barnabas.broker.scheduling.slices import TURN_UNITS_MAX
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
@@ -43,6 +44,18 @@ def test_writes_of_a_wake_up_are_one_batch_and_are_answered_in_order() -> None:
     assert bench.batches() == [[(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]]
     assert shard.settled == [(b"a", 1), (b"b", 2), (b"a", 3)]
     assert bench.look(b"b") == [2]  # nothing is under way: at once
+
+
+def test_the_records_of_a_decision_count_as_work_of_the_turn() -> None:
+    """So the next requests of a client whose decisions have many records are served in later turns."""
+    bench = HostBench()
+    bench.elect()
+    bench.put(b"a", 1)
+    for over in (False, True):
+        records = tuple((b"%d" % number, 1) for number in range(TURN_UNITS_MAX + over))
+        bench.host.write(0, lambda *_, records=records: Decision(None, records), lambda _: None)
+        assert bench.slices.turn_is_over is over
+        bench.wake()
 
 
 def test_nothing_is_answered_before_it_is_committed() -> None:

@@ -82,7 +82,7 @@ class Stage:
             return None
         for record in decision.records:
             # Encoded at once, as the host does before the append.
-            self.staged.append((record, self.shard.stage(record, None), self.shard.encode(record)))
+            self.staged.append((record, self.shard.stage([record], None), self.shard.encode(record)))
         if not decision.records:
             self.out.append("nothing to write")
         if not self.holding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,13 @@ from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroupState
 from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
 from barnabas.broker.coordinator.groups.consumer.member import ConsumerMember, MemberState
 from barnabas.broker.coordinator.groups.offsets import CHUNK
-from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord, ResolvedRegex
+from barnabas.broker.coordinator.groups.records import (
+    CommittedOffset,
+    ConsumerRecord,
+    Kind,
+    OffsetRecord,
+    ResolvedRegex,
+)
 from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from barnabas.broker.coordinator.groups.views import describe_consumers, list_groups
 from barnabas.errors import BrokerError, ErrorCode
@@ -24,6 +31,7 @@ from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatReq
 from tests.support.bench.consumer_group import group, image, settle
 from tests.support.bench.group import Client, GroupBench
 from tests.support.clock import WALL_MS
+from tests.support.python_calls import python_calls
 
 DAY_MS = 24 * 3_600_000
 
@@ -44,6 +52,23 @@ def test_first_member_gets_everything_and_is_in_the_log(bench: GroupBench) -> No
     assert loaded.members == group(bench).members
     assert loaded.target == group(bench).target
     assert (loaded.epoch, loaded.target_epoch) == (group(bench).epoch, group(bench).target_epoch)
+
+
+def test_a_new_target_costs_no_call_for_an_unchanged_member_and_few_for_the_record_of_another_one(
+    bench: GroupBench,
+) -> None:
+    """A group may have 10,000 members; their target is computed, encoded and staged in one turn of the loop."""
+    calls, records = [], []
+    for count in (300, 600):
+        while len(group(bench).members if bench.shard.tables.consumer else ()) < count:
+            Client(bench, f"m{len(bench.log)}", ["t"]).join()
+        calls.append(python_calls(Client(bench, f"late{count}", ["t"]).join))
+        targets = [
+            ConsumerRecord("g", Kind.TARGET_ASSIGNMENT, each, {bytes(16): (1,)}) for each in group(bench).members
+        ]
+        records.append(python_calls(partial(list, map(bench.shard.encode, targets))))
+    assert calls[1] - calls[0] < 30
+    assert records[1] - records[0] <= 5 * 300
 
 
 def test_a_partition_moves_only_when_it_was_given_up(bench: GroupBench) -> None:
@@ -292,8 +317,7 @@ def test_an_empty_classic_group_that_is_joined_between_two_slices_of_its_expiry_
     slices = bench.shard.expired(bench.at)
     _, first = next(slices)
     assert len(first) == CHUNK
-    for tombstone in first:
-        bench.shard.stage(tombstone, None)
+    bench.shard.stage(first, None)
     Client(bench, "a", ["t"]).join()
     assert "g" in bench.shard.tables.consumer
     assert [records for _, records in slices if records] == []
