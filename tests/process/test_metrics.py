@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker.scrapes import Scrape
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import barnabas, called
 from tests.support.processes.up import Up
 
 pytestmark = pytest.mark.process
@@ -55,7 +55,7 @@ def test_every_node_of_up_serves_its_metrics(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["serve", "up"])
 @pytest.mark.parametrize("address", ["9404", "127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "http://a:1", "::1:9404"])
 def test_a_wrong_address_is_refused(tmp_path: Path, command: str, address: str) -> None:
-    ran = barnabas(command, "--data", str(tmp_path / "data"), "--metrics-listen", address)
+    ran = called(command, "--data", str(tmp_path / "data"), "--metrics-listen", address)
     assert ran.returncode == 2
     assert ran.stderr == (
         f"barnabas {command}: --metrics-listen {address}: write HOST:PORT, e.g. 127.0.0.1:9404; port 0 takes a free one\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import called
 from tests.support.processes.served import ServedBroker  # not the kit: the command is tested
 
 pytestmark = pytest.mark.process
@@ -31,7 +31,7 @@ def test_a_node_that_would_serve_less_than_it_is_told_to_does_not_start(
     tmp_path: Path, settings: list[str], words: list[str]
 ) -> None:
     sets = [argument for setting in settings for argument in ("--set", setting)]
-    refused = barnabas("serve", "--data", str(tmp_path / "data"), *sets)
+    refused = called("serve", "--data", str(tmp_path / "data"), *sets)
     assert (refused.returncode, refused.stdout) == (2, "")
     (line,) = refused.stderr.splitlines()
     assert line.startswith("barnabas serve: ")
@@ -57,7 +57,7 @@ def test_a_node_names_every_setting_that_it_ignores(tmp_path: Path) -> None:
 
 
 def test_a_strict_node_refuses_them(tmp_path: Path) -> None:
-    refused = barnabas("serve", "--strict", "--data", str(tmp_path / "data"), *SETS)
+    refused = called("serve", "--strict", "--data", str(tmp_path / "data"), *SETS)
     assert (refused.returncode, refused.stdout) == (2, "")
     (line,) = refused.stderr.splitlines()
     assert all(remark in line for remark in IGNORED.values()), line
@@ -74,7 +74,7 @@ def test_a_strict_node_refuses_them(tmp_path: Path) -> None:
 def test_a_cluster_is_not_begun_with_a_setting_that_its_nodes_refuse(
     tmp_path: Path, arguments: list[str], words: str
 ) -> None:
-    refused = barnabas("up", "--data", str(tmp_path / "data"), *arguments)
+    refused = called("up", "--data", str(tmp_path / "data"), *arguments)
     assert (refused.returncode, refused.stdout) == (2, "")
     (line,) = refused.stderr.splitlines()
     assert line.startswith("barnabas up: ")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -307,13 +305,3 @@ def test_the_principal_of_a_certificate_is_authorized(tmp_path: Path, ca: Certif
         wait_until(lambda: "no rule of ssl.principal.mapping.rules matches 'CN=a,OU=b,O=c'" in broker.log())
     finally:
         broker.end()
-
-
-def test_kcat(broker: ServedBroker, ca: CertificateAuthority) -> None:
-    kcat = shutil.which("kcat") or shutil.which("kafkacat")
-    if kcat is None:
-        pytest.skip("kcat is not installed")
-    command = [kcat, "-b", broker.address, "-X", "security.protocol=ssl", "-X", f"ssl.ca.location={ca.certificate}"]
-    subprocess.run([*command, "-P", "-t", "tls-kcat"], input=b"one\ntwo\n", check=True, timeout=60)
-    read = subprocess.run([*command, "-C", "-t", "tls-kcat", "-e", "-q"], capture_output=True, check=True, timeout=60)
-    assert read.stdout == b"one\ntwo\n"

@@ -16,7 +16,7 @@ import pytest
 from barnabas.client import Admin, Consumer, Producer, TopicPartition
 from barnabas.client.types import IsolationLevel
 from barnabas.testing import Broker
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import called
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.raw_producer import is_stable
@@ -141,15 +141,15 @@ def test_an_operator_ends_what_nobody_comes_back_for(served_broker: Broker) -> N
             return str(await producer.prepare())
 
     kept, dropped = asyncio.run(prepare("kept")), asyncio.run(prepare("dropped"))
-    listed = barnabas("txn", "list", "--state", "Ongoing", *at).stdout
+    listed = called("txn", "list", "--state", "Ongoing", *at).stdout
     assert listed.count("none (two-phase commit)") == 2, listed
-    assert "no timeout (two-phase commit)" in barnabas("txn", "describe", "kept", *at).stdout
+    assert "no timeout (two-phase commit)" in called("txn", "describe", "kept", *at).stdout
 
-    refused = barnabas("txn", "commit", "kept", "--only", dropped, *at)
+    refused = called("txn", "commit", "kept", "--only", dropped, *at)
     assert (refused.returncode, "nothing was ended" in refused.stderr) == (1, True), refused.stderr
-    assert barnabas("txn", "commit", "kept", "--only", kept, *at).stdout == f"committed kept {kept}\n"
-    assert barnabas("txn", "abort", "dropped", *at).stdout == f"aborted dropped {dropped}\n"
-    again = barnabas("txn", "commit", "kept", *at)
+    assert called("txn", "commit", "kept", "--only", kept, *at).stdout == f"committed kept {kept}\n"
+    assert called("txn", "abort", "dropped", *at).stdout == f"aborted dropped {dropped}\n"
+    again = called("txn", "commit", "kept", *at)
     assert (again.returncode, "has no open transaction" in again.stderr) == (1, True), again.stderr
 
     async def read() -> dict[int, list[bytes]]:
