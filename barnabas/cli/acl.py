@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
 
@@ -121,20 +122,8 @@ async def remove_acls(
     """Remove ACLs, named as `acl add` names them. Prints those that were removed."""
     acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=host)
     confirm(yes, f"remove {len(acls)} ACLs of {principal}?")
-    filters = [
-        AclBindingFilter(
-            each.resource_type,
-            each.resource_name,
-            each.principal,
-            each.operation,
-            each.permission,
-            each.pattern_type,
-            each.host,
-        )
-        for each in acls
-    ]
     async with connection.admin() as admin:
-        removed = await admin.delete_acls(filters)
+        removed = await admin.delete_acls([AclBindingFilter(**asdict(each)) for each in acls])
     if not removed:
         raise WrongCall("nothing to remove: there is no such ACL")
     ACLS.show(removed, json_)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from barnabas.broker.controller.core.features import FEATURES, METADATA_VERSION
 from barnabas.errors import BarnabasError
-from barnabas.runtime.private_files import write_private
+from barnabas.runtime.files import write_private
 from barnabas.storage.checkpoints import META_PROPERTIES, encode_uuid
 
 if TYPE_CHECKING:

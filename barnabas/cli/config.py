@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -114,7 +114,7 @@ async def alter(
         of_file = {} if file is None else _properties(file)
     except (OSError, ValueError) as error:
         raise WrongCall(f"cannot read {file}: {error}") from None
-    wanted: list[tuple[str, str, str | None]] = [
+    wanted: list[_Change] = [
         *((key, "set", value) for key, value in (*of_file.items(), *key_values(settings).items())),
         *((key, "delete", None) for key in delete),
         *((key, "append", value) for key, value in key_values(append).items()),
@@ -126,7 +126,7 @@ async def alter(
         raise WrongCall(f"{twice[0]!r} is changed in two ways: name each key once")
     if not named:
         raise WrongCall("nothing to change: name key=value, --append, --subtract or --delete")
-    await _change(_resource(type_, name), _Changes(wanted, any_key, dry_run), json_, connection)
+    await _change(_resource(type_, name), wanted, connection, any_key=any_key, dry_run=dry_run, json_=json_)
 
 
 @app.command(
@@ -146,9 +146,8 @@ async def delete(
     """Reset configs to their defaults."""
     if bool(keys) == all_:
         raise WrongCall("name the configs to reset, or --all; one of both")
-    wanted: list[tuple[str, str, str | None]] = [(key, "delete", None) for key in dict.fromkeys(keys)]
-    changes = _Changes(None if all_ else wanted, any_key=False, dry_run=dry_run)
-    await _change(_resource(type_, name), changes, json_, connection)
+    wanted = None if all_ else [(key, "delete", None) for key in dict.fromkeys(keys)]
+    await _change(_resource(type_, name), wanted, connection, dry_run=dry_run, json_=json_)
 
 
 @app.command(
@@ -257,42 +256,7 @@ def _refuse_unknown(resource: ConfigResource, known: Mapping[str, ConfigEntry], 
             raise IllegalState(f"unknown config {key!r} of {_called(resource)}; {advice}")
 
 
-class _Changes(NamedTuple):
-    """What `alter` or `delete` was asked to do: (key, operation, value) each; None resets everything that is set."""
-
-    wanted: list[tuple[str, str, str | None]] | None
-    any_key: bool
-    dry_run: bool
-
-    async def make(self, admin: Admin, resource: ConfigResource) -> list[_Changed]:
-        """Makes the changes; returns them, none if nothing is set that could be reset."""
-        entries = (await admin.describe_config_resources([resource])).get(resource, {})
-        own = {entry.name: entry for entry in _set_there(resource, entries.values())}
-        wanted = [(key, "delete", None) for key in own] if self.wanted is None else self.wanted
-        known = await _known(admin, resource, entries)
-        if not self.any_key:
-            _refuse_unknown(resource, known, [key for key, _, _ in wanted])
-        for key, operation, _ in wanted:
-            if operation == "delete" and key not in own:
-                raise IllegalState(f"{key!r} is not set on {_called(resource)}: there is nothing to reset")
-        if not wanted:
-            return []
-        by_operation: dict[str, dict[str, str | None]] = {}
-        for key, operation, value in wanted:
-            by_operation.setdefault(operation, {})[key] = value
-        await admin.alter_config_resource(
-            resource,
-            {**by_operation.get("set", {}), **by_operation.get("delete", {})},
-            append={key: value or "" for key, value in by_operation.get("append", {}).items()},
-            subtract={key: value or "" for key, value in by_operation.get("subtract", {}).items()},
-            validate_only=self.dry_run,
-        )
-        # As brokers do it: an unknown config may be a secret.
-        public = {key for key, entry in known.items() if not entry.is_sensitive}
-        return [
-            _Changed(key, operation, value, own[key].value if key in own else None, key not in public)
-            for key, operation, value in wanted
-        ]
+_Change = tuple[str, str, str | None]  # key, operation, value
 
 
 class _Changed(NamedTuple):
@@ -303,20 +267,45 @@ class _Changed(NamedTuple):
     is_sensitive: bool
 
 
-async def _change(resource: ConfigResource, changes: _Changes, json_: bool, connection: Connection) -> None:
-    """Makes the changes and shows them."""
+async def _change(
+    resource: ConfigResource,
+    wanted: Sequence[_Change] | None,
+    connection: Connection,
+    *,
+    any_key: bool = False,
+    dry_run: bool,
+    json_: bool,
+) -> None:
+    """Makes and shows the changes; `wanted` None resets everything that is set."""
     async with connection.admin() as admin:
-        done = await changes.make(admin, resource)
-    if not done:
-        raise WrongCall(f"nothing is set on {_called(resource)}: there is nothing to reset")
-    _show_changes(resource, done, dry_run=changes.dry_run, json_=json_)
-
-
-def _show_changes(resource: ConfigResource, done: list[_Changed], *, dry_run: bool, json_: bool) -> None:
+        entries = (await admin.describe_config_resources([resource])).get(resource, {})
+        own = {entry.name: entry for entry in _set_there(resource, entries.values())}
+        if wanted is None:
+            wanted = [(key, "delete", None) for key in own]
+        known = await _known(admin, resource, entries)
+        if not any_key:
+            _refuse_unknown(resource, known, [key for key, _, _ in wanted])
+        for key, operation, _ in wanted:
+            if operation == "delete" and key not in own:
+                raise IllegalState(f"{key!r} is not set on {_called(resource)}: there is nothing to reset")
+        if not wanted:
+            raise WrongCall(f"nothing is set on {_called(resource)}: there is nothing to reset")
+        await admin.alter_config_resource(
+            resource,
+            {key: value for key, operation, value in wanted if operation in ("set", "delete")},
+            append={key: value or "" for key, operation, value in wanted if operation == "append"},
+            subtract={key: value or "" for key, operation, value in wanted if operation == "subtract"},
+            validate_only=dry_run,
+        )
+    # As brokers do it: an unknown config may be a secret.
+    public = {key for key, entry in known.items() if not entry.is_sensitive}
+    done = [
+        _Changed(key, operation, value, own[key].value if key in own else None, key not in public)
+        for key, operation, value in wanted
+    ]
     if json_:
-        changes = CHANGES.documents(done)
         of = {"resource_type": resource.type, "resource_name": resource.name}
-        print_json({**of, "dry_run": dry_run, "changes": changes})
+        print_json({**of, "dry_run": dry_run, "changes": CHANGES.documents(done)})
     else:
         print(f"{'could change' if dry_run else 'changed'} {_called(resource)}")
         print(CHANGES.text(done))

@@ -14,8 +14,16 @@ from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.confirmation import Yes, confirm
 from barnabas.cli.kafka_files import partition_argument, read_partitions_file, read_reassignment_file, without_doubles
 from barnabas.cli.partition_plan import spread
-from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_racks, reassign_partitions
-from barnabas.cli.reassigning import end_throttles, finish, start_reassignment
+from barnabas.cli.reassign import (
+    KeepThrottles,
+    Throttle,
+    Wait,
+    brokers_with_racks,
+    end_throttles,
+    finish,
+    reassign_partitions,
+    start_reassignment,
+)
 from barnabas.cli.render import Cell, Every, Json, Report, check_every, named, place, place_columns, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, client_command
 from barnabas.client.admin import Admin, PartitionReassignment

@@ -159,8 +159,9 @@ class _MemoryOutput(BlockOutput):
         """Closes nothing."""
 
     async def write(self, data: bytes) -> None:
-        """Writes all of `data` as text."""
-        self._stream.write(data.decode(errors="replace"))
+        """Writes all of `data`."""
+        self._stream.flush()
+        self._stream.buffer.write(data)
         self.written += len(data)
 
     def reader_gone(self) -> bool:

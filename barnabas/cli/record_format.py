@@ -49,20 +49,14 @@ def _text(data: bytes | None, decode: Decode | None, indent: int | None) -> byte
     """Bytes to print. What is not JSON is printed as it is."""
     if data is None:
         return b""
-    match decode:
-        case "hex":
-            return data.hex().encode()
-        case "base64":
-            return base64.b64encode(data)
-        case "utf-8":
-            return data.decode(errors="replace").encode()
-        case "json":
-            try:
-                return _dumped(json.loads(data), indent)
-            except (ValueError, RecursionError):
-                return data
-        case _:
-            return data
+    if decode is None:
+        return data
+    if decode != "json":
+        return str(_value(data, decode)).encode()
+    try:
+        return _dumped(json.loads(data), indent)
+    except (ValueError, RecursionError):
+        return data
 
 
 def _value(data: bytes | None, decode: Decode | None) -> Any:

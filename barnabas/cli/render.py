@@ -133,14 +133,19 @@ class Report(Generic[T]):
                 return
             widths[max(above, key=widths.__getitem__)] -= 1
 
-    def show(self, rows: Sequence[T], json_: bool, empty: str = "") -> None:
-        """Prints rows; without rows `empty` on stderr, unless it is ""."""
+    def show(self, rows: list[T], json_: bool, empty: str = "", text: Callable[[list[T]], str] | None = None) -> None:
+        """Prints rows.
+
+        Args:
+            text: the text of the rows, where it is not that of the report; "" prints nothing.
+            empty: goes to stderr, in place of the text, if there are no rows.
+        """
         if empty and not rows:
             print(empty, file=sys.stderr)
         if json_:
             print_json(self.documents(rows))
-        elif rows or not empty:
-            print(self.text(rows))
+        elif (rows or not empty) and (lines := (text or self.text)(rows)):
+            print(lines)
 
 
 def place_columns(of: Callable[[T], TopicPartition]) -> tuple[Cell[T], Cell[T], Cell[T]]:
@@ -229,28 +234,16 @@ class Output:
         *,
         empty: str = "",
     ) -> None:
-        """Prints the rows that `read` returns. With --watch until it is cancelled; JSON is then on one line.
-
-        Args:
-            text: the text of the rows, where it is not that of the report.
-            empty: goes to stderr, in place of the text, if there are no rows.
-        """
-        as_text = text or report.text
-        if self.watch:
-
-            async def rendered() -> str:
-                rows = await read()
-                return as_json(report.documents(rows)) if self.json_ else as_text(rows)
-
-            await watched(self.every, rendered, in_place=not self.json_)
+        """Prints the rows that `read` returns, as `Report.show`. With --watch until it is cancelled; JSON is then on one line."""
+        if not self.watch:
+            report.show(await read(), self.json_, empty, text)
             return
-        rows = await read()
-        if empty and not rows:
-            print(empty, file=sys.stderr)
-        if self.json_:
-            print_json(report.documents(rows))
-        elif (rows or not empty) and (lines := as_text(rows)):
-            print(lines)
+
+        async def rendered() -> str:
+            rows = await read()
+            return as_json(report.documents(rows)) if self.json_ else (text or report.text)(rows)
+
+        await watched(self.every, rendered, in_place=not self.json_)
 
 
 DEFAULT_OUTPUT: Final = Output()

@@ -96,7 +96,7 @@ def serve(
     log_level
         Least severe level that is logged, to stderr.
     """
-    variables, output = os.environ if environment else None, LogOutput(log_level, log_format)
+    variables = os.environ if environment else None
     if brokers_refused("serve"):
         raise SystemExit(1)
     try:
@@ -105,6 +105,7 @@ def serve(
         )
         ignored = _ignored_settings(broker_config, strict, variables)
         _make_directory(Path(broker_config.log_dirs[0]))
+        output = LogOutput(log_level, log_format)
         output.of_node(broker_config.node_id)
         started = "" if variables is None else _as_kafkas_image(variables, broker_config.node_id, output)
     except (BrokerError, OSError, ValueError) as error:

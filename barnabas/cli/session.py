@@ -133,7 +133,7 @@ class Connection:
     async def admin(self) -> AsyncIterator[Admin]:
         """Runs an Admin, after `check`."""
         await self.check()
-        async with self.new_admin() as admin:
+        async with client.Admin(**self._arguments("admin")) as admin:
             yield admin
 
     @asynccontextmanager
@@ -142,10 +142,6 @@ class Connection:
         await self.check()
         async with self.new_sink_admin() as admin:
             yield admin
-
-    def new_admin(self) -> Admin:
-        """Returns an Admin that is not started yet."""
-        return client.Admin(**self._arguments("admin"))
 
     def new_sink_admin(self) -> SinkAdmin:
         """Returns a SinkAdmin that is not started yet."""

@@ -18,8 +18,7 @@ from barnabas.cli.data_directory import read_data_directory
 from barnabas.errors import BarnabasError
 from barnabas.ports import Rng
 from barnabas.protocol.metadata_versions import metadata_version_level, metadata_version_name
-from barnabas.runtime.files import FileDisk
-from barnabas.runtime.private_files import write_private
+from barnabas.runtime.files import FileDisk, write_private
 from barnabas.storage.checkpoints import MetaProperties, decode_uuid, encode_uuid, write_meta_properties
 
 SCRAM_SINCE: Final = "3.5-IV2"

@@ -26,8 +26,7 @@ from cyclopts import Parameter
 from barnabas.broker.config.key import host_and_port
 from barnabas.broker.controller.core.config_remarks import remarks
 from barnabas.cli.cluster_security import ClusterSecurity, Sasl
-from barnabas.cli.local_cluster import LocalCluster, LocalNode
-from barnabas.cli.local_ports import PORT_MAX
+from barnabas.cli.local_cluster import PORT_MAX, LocalCluster, LocalNode
 from barnabas.cli.logs import LogFormat, LogLevel
 from barnabas.cli.serve import brokers_refused
 from barnabas.cli.session import wrong_call
@@ -123,11 +122,11 @@ def up(
     logging = ("--log-level", LOGGED.get(log_level, "info"), "--log-format", log_format)
     wanted = _Wanted(brokers, port, (*SETTINGS, *set_), strict, metrics, log_level, logging, tls, sasl, acl)
     if data is not None:
-        return run(_run(data, wanted, temporary=False))
+        return run(_Up(data, wanted, temporary=False).run())
     remove_ownerless(TEMPORARY)
     scratch = ClusterDirectory(TEMPORARY)
     try:
-        return run(_run(scratch.path, wanted, temporary=True))
+        return run(_Up(scratch.path, wanted, temporary=True).run())
     finally:
         scratch.remove()
 
@@ -155,10 +154,6 @@ def _lab(address: str, brokers: int, port: int, data: Path | None, settings: tup
         return 2
 
 
-async def _run(directory: Path, wanted: _Wanted, *, temporary: bool) -> int:
-    return await _Up(directory, wanted, temporary=temporary, loop=asyncio.get_running_loop()).run()
-
-
 @dataclass(frozen=True)
 class _Wanted:
     """The cluster that a call asks for."""
@@ -178,17 +173,18 @@ class _Wanted:
 class _Up:
     """One run of the command."""
 
-    def __init__(self, directory: Path, wanted: _Wanted, *, temporary: bool, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, directory: Path, wanted: _Wanted, *, temporary: bool) -> None:
         self._directory = directory
         self._wanted = wanted
         self._temporary = temporary
-        self._ended: asyncio.Future[int] = asyncio.Future(loop=loop)
+        self._ended: asyncio.Future[int]  # the exit code
         self._killed = False
         self._cluster: LocalCluster | None = None
 
     async def run(self) -> int:
         """Runs the cluster until its end; returns the exit code."""
         loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal)
         try:

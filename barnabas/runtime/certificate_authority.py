@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.errors import BarnabasError
 from barnabas.runtime.clock import SystemClock
-from barnabas.runtime.private_files import write_private
+from barnabas.runtime.files import write_private
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from barnabas.errors import DirectoryInUse
@@ -538,3 +539,15 @@ def _answer(waiting: list[tuple[Sequence[File], asyncio.Future[None]]], error: B
             done.set_result(None)
         else:
             done.set_exception(error)
+
+
+def write_private(file: Path, data: str | bytes) -> None:
+    """Writes a file with secrets: as a whole, readable by its owner only. Raises OSError."""
+    new = file.with_name(file.name + ".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as stream:
+        stream.write(data.encode() if isinstance(data, str) else data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    new.replace(file)

@@ -5,9 +5,9 @@ At CONNECTIONS_MAX a new connection evicts the oldest one that waits for its cli
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final, Protocol, cast
 
@@ -22,11 +22,9 @@ log = logger("kafka.network.SocketServer")
 CONNECTIONS_MAX: Final = 64
 HEAD_BYTES_MAX: Final = 16 * 1024
 EARLY_BYTES_MAX: Final = 64 * 1024  # of later requests, while one is answered
-EVENTS_PER_TURN: Final = 64
-WRITTEN_PER_TURN: Final = 256 * 1024
 REQUEST_S: Final = 10.0  # from the first byte of a request to its last
 IDLE_S: Final = 60.0  # between two requests, and for a client to read a part of its response
-LINGER_S: Final = 2.0  # a client that is rejected has this time to read why
+LINGER_S: Final = 2.0  # for a client that sends no more, or is rejected, to read the response
 
 
 class HttpRefusal(Exception):
@@ -87,12 +85,14 @@ class HttpServer:
     Attributes:
         address: the bound host and port.
         connections: the open connections.
-        scope: the work for requests; a change completes although its client disconnects.
+        clients: a task for each connection; a GET ends with its client.
+        scope: the changes; they complete although their clients disconnect.
     """
 
     def __init__(self, service: Service, name: str) -> None:
         self.service = service
         self.scope = Scope(name)
+        self.clients = Scope(f"{name} clients")
         self.connections: dict[_Connection, None] = {}
         self._listener: Listener | None = None
         self.address = ("", 0)
@@ -109,29 +109,27 @@ class HttpServer:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+        self.clients.cancel()
         self.scope.cancel()
         for each in list(self.connections):
             each.abort()
 
 
 class _Connection(asyncio.Protocol):
-    """One client."""
+    """One client. A task reads its requests and writes the responses."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._request: HttpRequest | None = None
-        self._begun = False  # the first byte of a request has come
-        self._body = bytearray()
-        self._early = 0  # bytes that came while a request was answered
-        self._work: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport
+        self._task: asyncio.Task[None] | None = None
+        self._arrived = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._method = ""  # of the present request
+        self._answering = False
+        self._early = 0  # bytes received while a request is answered
         self._refused = False  # later data is not read
-        self._advance_due = False
-        self._writable = True
-        self._unsent: deque[bytes] = deque()  # pieces of the present response
-        self._send_due = False
 
     # -- asyncio
 
@@ -147,137 +145,137 @@ class _Connection(asyncio.Protocol):
                 oldest.abort()
         full = max(len(server.connections), len(server.scope)) >= CONNECTIONS_MAX
         server.connections[self] = None
-        self._within(IDLE_S)
-        if full:
-            self._refuse(HttpRefusal(503, f"{CONNECTIONS_MAX} connections are open: close some"))
+        self._task = server.clients.start(self._serve(full=full), name="client")
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._transport = None
-        self._unsent.clear()
         self._server.connections.pop(self, None)
-        self._end_timer()
-        if self._work is not None and self._request is not None and self._request.method in ("GET", "HEAD"):
-            self._work.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     def pause_writing(self) -> None:
-        self._writable = False
+        self._writable.clear()
 
     def resume_writing(self) -> None:
-        self._writable = True
-        self._send_on()
+        self._writable.set()
 
     def eof_received(self) -> bool:
-        """The client sends no more. Closes after the written responses."""
-        return False
+        """The client sends no more, and has perhaps left. It gets the responses of the next LINGER_S."""
+        if not self._refused:
+            self._http.receive_data(b"")
+            self._arrived.set()
+            asyncio.get_running_loop().call_later(LINGER_S, self.abort)
+        return True
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        if self._work is not None or self._unsent:
+        if self._answering:
             self._early += len(data)
             if self._early > EARLY_BYTES_MAX:
                 self.abort()
                 return
-        elif not self._begun:
-            self._begun = True
-            self._within(REQUEST_S)
         self._http.receive_data(data)
-        self._advance()
+        self._arrived.set()
 
     def abort(self) -> None:
         self._server.connections.pop(self, None)
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     @property
     def waits_for_client(self) -> bool:
         """Whether the client must send the rest of a request, or read its response."""
-        return self._work is None and not (self._unsent and self._writable)
+        return not self._answering or not self._writable.is_set()
 
     # -- requests
 
-    @property
-    def _answers(self) -> bool:
-        return self._transport is None or self._work is not None or self._refused or bool(self._unsent)
-
-    def _advance(self) -> None:
-        """Handles received data, at most EVENTS_PER_TURN events."""
-        self._advance_due = False
-        for _ in range(EVENTS_PER_TURN):
-            if self._answers:
-                return
-            try:
-                event = self._http.next_event()
-            except h11.RemoteProtocolError as error:
-                self._refuse(HttpRefusal(error.error_status_hint, f"this is no request of HTTP/1.1: {error}"))
-                return
-            if event is h11.NEED_DATA or event is h11.PAUSED:
-                if self._http.they_are_waiting_for_100_continue:
-                    self._send(h11.InformationalResponse(status_code=100, headers=[]))
-                return
-            self._on_event(event)
-        if not self._advance_due:
-            self._advance_due = True
-            asyncio.get_running_loop().call_soon(self._advance)
-
-    def _on_event(self, event: Any) -> None:
-        service = self._server.service
-        if isinstance(event, h11.Request):
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
-            request = HttpRequest(event.method.decode("latin-1"), event.target.decode("latin-1"), headers)
-            self._request = request
-            refusal = _wrong_version(event.http_version) or service.refusal(request) or self._too_much(headers)
-            if refusal is not None:
-                self._refuse(refusal)
-        elif isinstance(event, h11.Data):
-            self._body += event.data
-            if len(self._body) > service.body_bytes_max:
-                self._refuse(self._large_body())
-        elif isinstance(event, h11.EndOfMessage) and self._request is not None:
-            self._end_timer()
-            self._work = self._server.scope.start(self._answer(self._request, bytes(self._body)), name="request")
-        elif isinstance(event, h11.ConnectionClosed) and self._transport is not None:
+    async def _serve(self, *, full: bool) -> None:
+        try:
+            if full:
+                raise HttpRefusal(503, f"{CONNECTIONS_MAX} connections are open: close some")
+            while self._http.our_state is h11.IDLE and await self._begun():
+                await self._exchange()
             self._transport.close()
+        except HttpRefusal as refusal:
+            with contextlib.suppress(TimeoutError):
+                await self._refuse(refusal)
+            self.abort()
+        except TimeoutError:  # the client sends no request, or does not read its response
+            self.abort()
 
-    def _too_much(self, headers: Mapping[str, str]) -> HttpRefusal | None:
-        length, most = headers.get("content-length", "0"), self._server.service.body_bytes_max
-        return self._large_body() if len(length) > len(str(most)) or int(length) > most else None
+    async def _begun(self) -> bool:
+        """Waits for the first byte of a request; False if none follows. Raises TimeoutError."""
+        async with asyncio.timeout(IDLE_S):
+            while not any(self._http.trailing_data):
+                await self._more()
+        return bool(self._http.trailing_data[0])
 
-    def _large_body(self) -> HttpRefusal:
-        return HttpRefusal(413, f"the body has more than {self._server.service.body_bytes_max} bytes")
+    async def _exchange(self) -> None:
+        """Reads a request and writes its response. Raises HttpRefusal, TimeoutError."""
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                request = await self._request()
+        except TimeoutError:
+            raise HttpRefusal(408, f"the request did not come within {REQUEST_S:g} s") from None
+        except h11.RemoteProtocolError as error:
+            raise HttpRefusal(error.error_status_hint, f"this is no request of HTTP/1.1: {error}") from None
+        self._answering, self._early = True, 0
+        if request.method in ("GET", "HEAD"):
+            answer = await self._answer(request)
+        else:  # a change completes although its client disconnects
+            answer = await asyncio.shield(self._server.scope.start(self._answer(request), name="change"))
+        await self._respond(answer)
+        self._answering = False
+        if self._http.our_state is h11.DONE:
+            self._http.start_next_cycle()
 
-    async def _answer(self, request: HttpRequest, body: bytes) -> None:
+    async def _request(self) -> HttpRequest:
+        """Raises HttpRefusal, h11.RemoteProtocolError."""
+        service = self._server.service
+        head = await self._event()
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        self._method = head.method.decode("latin-1")
+        request = HttpRequest(self._method, head.target.decode("latin-1"), headers)
+        refusal = _wrong_version(head.http_version) or service.refusal(request)
+        if refusal is not None:
+            raise refusal
+        most = service.body_bytes_max
+        too_large = HttpRefusal(413, f"the body has more than {most} bytes")
+        length = headers.get("content-length", "0")
+        if len(length) > len(str(most)) or int(length) > most:
+            raise too_large
+        body = bytearray()
+        while isinstance(event := await self._event(), h11.Data):
+            body += event.data
+            if len(body) > most:
+                raise too_large
+            await asyncio.sleep(0)  # a chunk may have one byte: others get their turn
+        return replace(request, body=bytes(body))
+
+    async def _event(self) -> Any:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            if self._http.they_are_waiting_for_100_continue:
+                self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            await self._more()
+        return event
+
+    async def _more(self) -> None:
+        self._arrived.clear()
+        await self._arrived.wait()
+
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
         service = self._server.service
         try:
-            answer = await service.answer(HttpRequest(request.method, request.target, request.headers, body))
+            return await service.answer(request)
         except HttpRefusal as refusal:
-            answer = service.told(refusal)
+            return service.told(refusal)
         except Exception as error:  # the client gets it, and the server continues
             log.exception("HTTP request failed: method=%s target=%s", request.method, request.target)
-            answer = service.told(HttpRefusal(500, f"{type(error).__name__}: {error}"))
-        self._work = None
-        self._respond(answer)
-        self._send_on()
-
-    def _next_request(self) -> None:
-        if self._answers or not self._writable or self._transport is None:
-            return
-        if self._http.our_state is h11.MUST_CLOSE:
-            self._transport.close()
-        elif self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
-            self._request, self._body, self._early = None, bytearray(), 0
-            self._http.start_next_cycle()
-            self._begun = bool(self._http.trailing_data[0])
-            self._within(REQUEST_S if self._begun else IDLE_S)
-            self._advance()
+            return service.told(HttpRefusal(500, f"{type(error).__name__}: {error}"))
 
     # -- answers
 
-    def _respond(self, answer: HttpAnswer) -> None:
-        """Writes the head; `_send_on` writes the rest."""
-        if self._transport is None:
-            return
-        self._within(IDLE_S)
+    async def _respond(self, answer: HttpAnswer) -> None:
+        """Writes a response as fast as the client reads. Raises TimeoutError."""
         self._send(
             h11.Response(
                 status_code=answer.status,
@@ -290,76 +288,31 @@ class _Connection(asyncio.Protocol):
                 ],
             )
         )
-        if self._request is None or self._request.method != "HEAD":
-            self._unsent.extend(piece for piece in answer.body if piece)
-        if not self._unsent:
-            self._send(h11.EndOfMessage())
+        for number, piece in enumerate(() if self._method == "HEAD" else answer.body):
+            if number:
+                await asyncio.sleep(0)  # others get their turn
+            self._send(h11.Data(data=piece))
+            await self._drained()
+        self._send(h11.EndOfMessage())
+        await self._drained()
 
-    def _send_on(self) -> None:
-        """Writes pieces of the response while the client reads; then takes the next request."""
-        self._send_due = False
-        unsent = self._unsent
-        if unsent and self._writable and self._transport is not None:
-            self._within(IDLE_S)
-            written = 0
-            while unsent and self._writable and self._transport is not None:
-                if written > WRITTEN_PER_TURN:
-                    self._send_later()
-                    return
-                piece = unsent.popleft()
-                written += len(piece)
-                self._send(h11.Data(data=piece))
-                if not unsent:
-                    self._send(h11.EndOfMessage())
-        self._next_request()
-
-    def _send_later(self) -> None:
-        if not self._send_due:
-            self._send_due = True
-            asyncio.get_running_loop().call_soon(self._send_on)
+    async def _drained(self) -> None:
+        async with asyncio.timeout(IDLE_S):
+            await self._writable.wait()
 
     def _send(self, event: Any) -> None:
         data = self._http.send(event)
-        if data and self._transport is not None:
+        if data:
             self._transport.write(data)
 
-    def _refuse(self, refusal: HttpRefusal) -> None:
-        """Responds without reading the rest of the request, and closes after the client had time to read."""
-        if self._transport is None or self._refused:
-            return
+    async def _refuse(self, refusal: HttpRefusal) -> None:
+        """Responds without reading the rest of the request, and gives the client time to read. Raises TimeoutError."""
         self._refused = True
-        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            told = self._server.service.told(refusal)
-            self._respond(
-                HttpAnswer(told.status, told.content_type, told.body, {**told.headers, "connection": "close"})
-            )
-            self._send_on()
-        self._within(LINGER_S)
-        if self._transport is not None and self._transport.can_write_eof():
+        told = self._server.service.told(refusal)
+        await self._respond(replace(told, headers={**told.headers, "connection": "close"}))
+        if self._transport.can_write_eof():
             self._transport.write_eof()
-
-    # -- time
-
-    def _within(self, seconds: float) -> None:
-        self._end_timer()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._late)
-
-    def _end_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _late(self) -> None:
-        if (
-            self._begun
-            and self._writable
-            and not self._refused
-            and not self._unsent
-            and self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE)
-        ):
-            self._refuse(HttpRefusal(408, f"the request did not come within {REQUEST_S:g} s"))
-        else:
-            self.abort()
+        await asyncio.sleep(LINGER_S)
 
 
 def _wrong_version(version: bytes) -> HttpRefusal | None:

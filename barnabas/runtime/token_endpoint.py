@@ -92,8 +92,7 @@ def endpoint_tls(url: str, options: Mapping[str, str]) -> ssl.SSLContext | None:
     """None if the URL is not https. Without a trust store the system's authorities are trusted. Raises OAuthInvalid."""
     if not url.startswith("https:"):
         return None
-    from barnabas.runtime.tls import TlsSettings, client_context
-    from barnabas.runtime.tls_stores import TlsError
+    from barnabas.runtime.tls import TlsError, TlsSettings, client_context
 
     try:
         return client_context(TlsSettings.from_keys(options.get, "sasl.jaas.config: "))

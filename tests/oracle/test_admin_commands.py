@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from barnabas.testing import Cluster
-from tests.support.called import Shown, called
 from tests.support.oracle.real_kafka import needs_java
 from tests.support.oracle.tools import tool
 from tests.support.processes.attempts import attempts
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import Called, called
 
 pytestmark = pytest.mark.oracle
 
@@ -25,7 +24,7 @@ def cluster() -> Iterator[Cluster]:
     needs_java("no tools of Kafka")
     with Cluster(brokers=3) as cluster:
         cluster.create_topic("compared", partitions=2, replication_factor=2)
-        written = barnabas("produce", "compared", "-b", cluster.bootstrap_servers, stdin="a\nb\n")
+        written = called("produce", "compared", "-b", cluster.bootstrap_servers, stdin="a\nb\n")
         assert written.returncode == 0
         yield cluster
 
@@ -37,7 +36,9 @@ def ours(cluster: Cluster, *arguments: str) -> Any:
 class TestOurCluster:
     def test_configs(self, cluster: Cluster) -> None:
         settings = ("retention.ms=77000", "cleanup.policy=compact,delete")
-        assert called("config", "alter", "topic", "compared", *settings, "-b", cluster.bootstrap_servers).code == 0
+        assert (
+            called("config", "alter", "topic", "compared", *settings, "-b", cluster.bootstrap_servers).returncode == 0
+        )
         entity = ("--entity-type", "topics", "--entity-name", "compared")
         at = ("--bootstrap-server", cluster.bootstrap_servers)
         theirs = tool("kafka.admin.ConfigCommand", *at, "--describe", "--all", *entity)
@@ -126,11 +127,11 @@ class TestOurCluster:
         theirs = throttles()
         verify = ("partition", "reassign", "--file", plans[0], "--verify", "-b", cluster.bootstrap_servers)
         for _ in attempts("the reassignment has ended"):
-            if "in progress" not in called(*verify).out:
+            if "in progress" not in called(*verify).stdout:
                 break
         assert throttles() == set()
         throttled = ("--throttle", "9000000", "-b", cluster.bootstrap_servers)
-        assert called("partition", "reassign", "--file", plans[1], *throttled).code == 0
+        assert called("partition", "reassign", "--file", plans[1], *throttled).returncode == 0
         rates = {each for each in theirs if ".rate=" in each}
         assert throttles() == rates | {f"topic {key}" for key in lists(1)}
         assert theirs == rates | {f"topic {key}" for key in lists(0)}
@@ -143,7 +144,7 @@ class TestOurCluster:
 
 
 class TestRealKafka:
-    def call(self, kafka: str, *arguments: str) -> Shown:
+    def call(self, kafka: str, *arguments: str) -> Called:
         return called(*arguments, "-b", kafka)
 
     def wait_for_retention(self, kafka: str, expected: list[str]) -> None:
@@ -154,12 +155,15 @@ class TestRealKafka:
                 break
 
     def test_configs(self, kafka: str) -> None:
-        assert self.call(kafka, "topic", "create", "administered-k").code == 0
-        assert self.call(kafka, "config", "alter", "topic", "administered-k", "cleanup.policy=compact,delete").code == 0
+        assert self.call(kafka, "topic", "create", "administered-k").returncode == 0
+        assert (
+            self.call(kafka, "config", "alter", "topic", "administered-k", "cleanup.policy=compact,delete").returncode
+            == 0
+        )
         dry = self.call(
             kafka, "config", "alter", "topic", "administered-k", "--subtract", "cleanup.policy=compact", "--dry-run"
         )
-        assert dry.code == 0, dry.err
+        assert dry.returncode == 0, dry.stderr
         for _ in attempts("the setting of the topic is listed"):
             listed = self.call(kafka, "config", "list", "topic", "--json").document
             mine = [(each["name"], each["value"]) for each in listed if each["resource_name"] == "administered-k"]
@@ -167,17 +171,20 @@ class TestRealKafka:
                 break
         assert mine == [("cleanup.policy", "compact,delete")]
         refused = self.call(kafka, "config", "alter", "broker", "default", "log.retention.mss=1")
-        assert (refused.code, "did you mean 'log.retention.ms'?" in refused.err) == (1, True)
-        assert self.call(kafka, "config", "alter", "broker", "1", "log.retention.ms=99000").code == 0
+        assert (refused.returncode, "did you mean 'log.retention.ms'?" in refused.stderr) == (1, True)
+        assert self.call(kafka, "config", "alter", "broker", "1", "log.retention.ms=99000").returncode == 0
         self.wait_for_retention(kafka, ["99000", "broker"])
-        assert self.call(kafka, "config", "delete", "broker", "1", "log.retention.ms").code == 0
+        assert self.call(kafka, "config", "delete", "broker", "1", "log.retention.ms").returncode == 0
         self.wait_for_retention(kafka, ["-", "default"])
-        assert self.call(kafka, "config", "alter", "group", "kitchen-k", "consumer.session.timeout.ms=50000").code == 0
-        assert self.call(kafka, "config", "delete", "group", "kitchen-k", "--all").code == 0
+        assert (
+            self.call(kafka, "config", "alter", "group", "kitchen-k", "consumer.session.timeout.ms=50000").returncode
+            == 0
+        )
+        assert self.call(kafka, "config", "delete", "group", "kitchen-k", "--all").returncode == 0
 
     def test_the_rest(self, kafka: str) -> None:
-        assert self.call(kafka, "topic", "create", "deleted-k").code == 0
-        assert barnabas("produce", "deleted-k", "-b", kafka, stdin="a\nb\nc\n").returncode == 0
+        assert self.call(kafka, "topic", "create", "deleted-k").returncode == 0
+        assert called("produce", "deleted-k", "-b", kafka, stdin="a\nb\nc\n").returncode == 0
         (row,) = self.call(kafka, "records", "delete", "deleted-k:0:2", "--yes", "--json").document
         assert (row["records"], row["low_watermark"]) == (2, 2)
         assert self.call(kafka, "quorum", "describe", "--json").document["leader_id"] == 1
@@ -187,8 +194,8 @@ class TestRealKafka:
         assert [each["offset_lag"] for each in directory["replicas"]] == [0]
         levels = {each["name"]: each for each in self.call(kafka, "features", "describe", "--json").document}
         assert levels["metadata.version"]["finalized_level_name"] == "4.3-IV0"
-        assert self.call(kafka, "features", "downgrade", "group.version=0", "--dry-run").code == 0
+        assert self.call(kafka, "features", "downgrade", "group.version=0", "--dry-run").returncode == 0
         assert self.call(kafka, "partition", "elect", "deleted-k:0", "--json").document[0]["result"] == "not needed"
         same = self.call(kafka, "partition", "reassign", "deleted-k:0=1")
-        assert (same.code, "nothing to change" in same.err) == (2, True)
+        assert (same.returncode, "nothing to change" in same.stderr) == (2, True)
         assert self.call(kafka, "partition", "list", "--topic", "deleted-k", "--json").document[0]["leader"] == 1

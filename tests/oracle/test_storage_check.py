@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.called import called
 from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java, stop_kafka
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import called
 from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker
 from tests.support.storage.damaged_directories import DAMAGES, damaged
@@ -28,10 +27,13 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("stopped") / "data"
     broker = ServedBroker(data, *FEW).start()
     at = ("-b", broker.address)
-    assert called("topic", "create", "orders", "--partitions", "2", "--config", "segment.bytes=1048576", *at).code == 0
+    assert (
+        called("topic", "create", "orders", "--partitions", "2", "--config", "segment.bytes=1048576", *at).returncode
+        == 0
+    )
     text = "".join(f"{number} {'x' * 1000}\n" for number in range(2500))
     for partition, lines in (("0", text), ("1", "a\nb\n")):
-        assert barnabas("produce", "orders", "--partition", partition, *at, stdin=lines).returncode == 0
+        assert called("produce", "orders", "--partition", partition, *at, stdin=lines).returncode == 0
     broker.end()
     return data
 
@@ -61,7 +63,7 @@ def data(stopped: Path, tmp_path: Path) -> Path:
 
 
 def worst(directories: list[Path]) -> str:
-    found = json.loads(called("storage", "check", *map(str, directories), "--json").out)
+    found = json.loads(called("storage", "check", *map(str, directories), "--json").stdout)
     return str(found[0]["severity"]) if found else ""
 
 
@@ -80,7 +82,7 @@ def test_what_is_lost_set_aside_and_rebuilt(data: Path, tmp_path: Path) -> None:
     for name in ("a torn log after a crash", "a partition that is gone", "no index", "an index with a short name"):
         damaged(data, name)
     (data / "orders-1" / "partition.metadata").unlink()
-    found = json.loads(called("storage", "check", str(data), "--json").out)
+    found = json.loads(called("storage", "check", str(data), "--json").stdout)
     said = {(each["severity"], Path(each["path"]).relative_to(data).parts[0]) for each in found}
     assert said == {("lose", "orders-0"), ("stray", "orders-1"), ("stray", "orders-7"), ("rebuild", "orders-0")}
     (cut,) = [each["effect"].split("offset ")[1].split(":")[0] for each in found if each["severity"] == "lose"]
@@ -97,19 +99,19 @@ def test_what_is_lost_set_aside_and_rebuilt(data: Path, tmp_path: Path) -> None:
 def test_directories_that_a_kafka_wrote(kafka_data: tuple[str, Path], tmp_path: Path) -> None:
     """Kafka runs on the one, has left the other, and starts on one that we formatted."""
     bootstrap, folder = kafka_data
-    assert called("topic", "create", "stored", "-b", bootstrap).code == 0
-    assert barnabas("produce", "stored", "-b", bootstrap, stdin="a\n").returncode == 0
+    assert called("topic", "create", "stored", "-b", bootstrap).returncode == 0
+    assert called("produce", "stored", "-b", bootstrap, stdin="a\n").returncode == 0
     running = folder / "node-1" / "data"
     (info,) = called("storage", "info", str(running), "--json").document
     assert info["running_pid"] == int((folder / "node-1" / "pid").read_text())
     assert [each["log_end_offset"] for each in info["partitions"] if each["topic"] == "stored"] == [1]
 
     data = tmp_path / "data"
-    assert called("storage", "format", str(data), "--node-id", "1").code == 0
+    assert called("storage", "format", str(data), "--node-id", "1").returncode == 0
     kafka = Opened(tmp_path / "kafka", [data])
     assert kafka.serves
     kafka.stop()
-    assert called("storage", "check", str(data)).out == "Kafka starts on it, and has nothing to repair\n"
+    assert called("storage", "check", str(data)).stdout == "Kafka starts on it, and has nothing to repair\n"
     (left,) = called("storage", "info", str(data), "--json").document
     assert left["clean_shutdown"]
     assert left["metadata"]["metadata_version"] == "4.3-IV0"

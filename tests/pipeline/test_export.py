@@ -27,10 +27,10 @@ from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.export import Exported, _write, export_directories, export_topics
 from barnabas.pipeline.planning import OffsetRange
 from barnabas.protocol.records import iter_batches
-from tests.support.called import called
 from tests.support.pipeline import topics
 from tests.support.pipeline.small_disk import small_disk
 from tests.support.pipeline.spark_kafka import numbers, texts, values
+from tests.support.processes.cli import called
 from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
@@ -163,9 +163,9 @@ def test_the_command(tmp_path: Path, broker: ServedBroker) -> None:
 
     def refused(*args: str) -> str:
         ran = called("export", *args)
-        assert ran.code == 1, ran.err
-        assert "Traceback" not in ran.err
-        return ran.err
+        assert ran.returncode == 1, ran.stderr
+        assert "Traceback" not in ran.stderr
+        return ran.stderr
 
     base = ("--topic", topic, "-b", broker.address)
     assert "is not empty: name a new directory" in refused(*base, "--to", str(full))

@@ -12,8 +12,8 @@ import pytest
 
 from barnabas.client import Producer
 from barnabas.testing import Cluster
-from tests.support.called import Shown, called
 from tests.support.processes.attempts import attempts
+from tests.support.processes.cli import Called, called
 
 pytestmark = pytest.mark.process
 
@@ -34,7 +34,7 @@ async def fill(bootstrap_servers: str) -> None:
         await producer.flush()
 
 
-def call(cluster: Cluster, *arguments: str) -> Shown:
+def call(cluster: Cluster, *arguments: str) -> Called:
     return called(*arguments, "-b", cluster.bootstrap_servers)
 
 
@@ -45,7 +45,7 @@ class TestQuorum:
         assert shown["high_watermark"] > 0
         assert [each["node_id"] for each in shown["voters"]] == [1, 2, 3]
         assert all(len(each["directory_id"]) == 22 and each["endpoints"] for each in shown["voters"])
-        assert f"leader          {shown['leader_id']} in epoch" in call(cluster, "quorum", "describe").out
+        assert f"leader          {shown['leader_id']} in epoch" in call(cluster, "quorum", "describe").stdout
 
     def test_replication(self, cluster: Cluster) -> None:
         rows = call(cluster, "quorum", "replication", "--json").document
@@ -56,7 +56,9 @@ class TestQuorum:
     def test_the_port_of_a_controller_is_recognised(self, cluster: Cluster) -> None:
         endpoint = call(cluster, "quorum", "describe", "--json").document["voters"][0]["endpoints"][0]
         done = called("topic", "list", "-b", endpoint.rpartition("/")[2])
-        assert (done.code, "is a controller's port; use the address of a broker" in done.err) == (1, True), done
+        assert (done.returncode, "is a controller's port; use the address of a broker" in done.stderr) == (1, True), (
+            done
+        )
 
 
 class TestLogDirs:
@@ -70,8 +72,8 @@ class TestLogDirs:
         assert len(call(cluster, "log-dirs", "--broker", "2", "--topic", "administered").rows) == 6
 
     def test_refusals(self, cluster: Cluster) -> None:
-        assert "broker 9 does not serve; these do: 1, 2, 3" in call(cluster, "log-dirs", "--broker", "9").err
-        assert call(cluster, "log-dirs", "--topic", "missing", "--timeout", "1").code == 1
+        assert "broker 9 does not serve; these do: 1, 2, 3" in call(cluster, "log-dirs", "--broker", "9").stderr
+        assert call(cluster, "log-dirs", "--topic", "missing", "--timeout", "1").returncode == 1
 
 
 class TestFeatures:
@@ -86,9 +88,9 @@ class TestFeatures:
             shown = call(cluster, "features", "describe", "--json").document
             return int(next(each["finalized_level"] for each in shown if each["name"] == "group.version"))
 
-        assert call(cluster, "features", "downgrade", "group.version=0", "--dry-run").code == 0
+        assert call(cluster, "features", "downgrade", "group.version=0", "--dry-run").returncode == 0
         assert level() == 1
-        assert call(cluster, "features", "downgrade", "group.version=0").out == "changed group.version: 1 → 0\n"
+        assert call(cluster, "features", "downgrade", "group.version=0").stdout == "changed group.version: 1 → 0\n"
         assert call(cluster, "features", "upgrade", "group.version=1", "--json").document[0]["before"] == 0
 
     @pytest.mark.parametrize(
@@ -108,17 +110,17 @@ class TestFeatures:
     )
     def test_refusals(self, cluster: Cluster, arguments: tuple[str, ...], code: int, said: str) -> None:
         refused = call(cluster, "features", *arguments)
-        assert (refused.code, refused.out, refused.err.count("\n")) == (code, "", 1)
-        assert said in refused.err
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (code, "", 1)
+        assert said in refused.stderr
 
 
 class TestBroker:
     def test_racks_are_shown(self) -> None:
         with Cluster(brokers=1, config={"broker.rack": "north-1a"}) as cluster:
             assert [row["rack"] for row in call(cluster, "broker", "list", "--json").document] == ["north-1a"]
-            assert re.search(r"127\.0\.0\.1:\d+ +north-1a +serves", call(cluster, "broker", "list").out)
+            assert re.search(r"127\.0\.0\.1:\d+ +north-1a +serves", call(cluster, "broker", "list").stdout)
             assert [row["rack"] for row in call(cluster, "cluster", "--json").document["brokers"]] == ["north-1a"]
-            assert re.search(r"broker 1  127\.0\.0\.1:\d+  rack north-1a\n", call(cluster, "cluster").out)
+            assert re.search(r"broker 1  127\.0\.0\.1:\d+  rack north-1a\n", call(cluster, "cluster").stdout)
 
     def test_a_stopped_broker_is_fenced_and_unregistered(self) -> None:
         with Cluster(brokers=4) as cluster:
@@ -130,17 +132,17 @@ class TestBroker:
                     break
             assert [row["is_fenced"] for row in rows] == [False, False, False, True]
             holds = call(cluster, "broker", "unregister", "4", "--yes")
-            assert (holds.code, "holds replicas of" in holds.err) == (1, True)
+            assert (holds.returncode, "holds replicas of" in holds.stderr) == (1, True)
             listed = call(cluster, "partition", "list", "--internal", "--json").document
             moves = [f"{each['topic']}:{each['partition']}=1,2,3" for each in listed if 4 in each["replicas"]]
-            assert call(cluster, "partition", "reassign", *moves, "--wait", "--every", "0.1").code == 0
+            assert call(cluster, "partition", "reassign", *moves, "--wait", "--every", "0.1").returncode == 0
             gone = call(cluster, "broker", "unregister", "4", "--yes")
-            assert gone.out == "broker 4 is no longer registered\n"
+            assert gone.stdout == "broker 4 is no longer registered\n"
             assert len(call(cluster, "broker", "list", "--json").document) == 3
 
     def test_refusals(self, cluster: Cluster) -> None:
-        assert "broker 2 serves now" in call(cluster, "broker", "unregister", "2", "--yes").err
-        assert "BROKER_ID_NOT_REGISTERED" in call(cluster, "broker", "unregister", "7", "--yes").err
+        assert "broker 2 serves now" in call(cluster, "broker", "unregister", "2", "--yes").stderr
+        assert "BROKER_ID_NOT_REGISTERED" in call(cluster, "broker", "unregister", "7", "--yes").stderr
 
 
 class TestRecords:
@@ -170,11 +172,11 @@ class TestRecords:
     )
     def test_refusals(self, cluster: Cluster, arguments: tuple[str, ...], code: int, said: str) -> None:
         refused = call(cluster, "records", "delete", *arguments)
-        assert refused.code == code
-        assert said in refused.err.splitlines()[-1]
+        assert refused.returncode == code
+        assert said in refused.stderr.splitlines()[-1]
 
     def test_an_offset_above_the_high_watermark_fails(self, cluster: Cluster) -> None:
         refused = call(cluster, "records", "delete", "administered:0:99", "administered:1:0", "--yes", "--json")
-        assert refused.code == 1
-        errors = [row["error"] for row in json.loads(refused.out)]
+        assert refused.returncode == 1
+        errors = [row["error"] for row in json.loads(refused.stdout)]
         assert errors == ["OFFSET_OUT_OF_RANGE: the high watermark is 5", None]

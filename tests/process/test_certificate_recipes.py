@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.runtime.tls import TlsSettings, client_context, server_context
-from barnabas.runtime.tls_stores import TlsError
+from barnabas.runtime.tls import TlsError, TlsSettings, client_context, server_context
 from tests.support.snippets import snippets
 
 pytestmark = pytest.mark.process

@@ -273,6 +273,8 @@ def test_wrong_calls_change_nothing_and_exit_with_2(call: Any, words: str, reaso
     [
         ("topic create bad/name", "INVALID_TOPIC_EXCEPTION"),
         ("topic create x --replica-assignment 7", "INVALID_REPLICA_ASSIGNMENT"),
+        ("topic create x --partitions 0", "INVALID_PARTITIONS"),
+        ("topic create x --config nonsense=1", "nonsense"),
         ("topic describe missing", "UNKNOWN_TOPIC_OR_PARTITION"),
         ("topic describe missing --watch", "UNKNOWN_TOPIC_OR_PARTITION"),
         ("group describe missing --watch", "GROUP_ID_NOT_FOUND"),
@@ -372,7 +374,7 @@ def test_records_and_sizes_of_topics_are_shown(kafka: Broker, call: Any) -> None
     found = json.loads(call(*sized).stdout)[0]
     assert {key: found[key] for key in empty} == empty
     assert found["leaders"] == {"1": 2}
-    assert barnabas("produce", "sized", "-p", "1", "-b", kafka.bootstrap_servers, stdin="a\nb\n").returncode == 0
+    assert call("produce", "sized", "-p", "1", stdin="a\nb\n").returncode == 0
     found = json.loads(call(*sized).stdout)[0]
     assert (found["records"], found["size_bytes"] > 50) == (2, True)
     described = json.loads(call("topic", "describe", "sized", "--json").stdout)[0]["partitions"]

@@ -17,7 +17,7 @@ from typing import IO
 import pytest
 
 from barnabas.testing import Broker
-from tests.support.processes.cli import as_in_a_terminal, barnabas, shown_until
+from tests.support.processes.cli import as_in_a_terminal, called, shown_until
 from tests.support.processes.records import read_topic, topic_name
 
 pytestmark = pytest.mark.process
@@ -27,10 +27,9 @@ PRODUCE = [sys.executable, "-m", "barnabas.cli.main", "produce"]
 
 def produced(broker: Broker, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
     """Exit code and stderr."""
-    command = [*PRODUCE, *arguments, "-b", broker.bootstrap_servers]
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=60)
-    assert done.stdout == b""
-    return done.returncode, done.stderr.decode()
+    done = called("produce", *arguments, "-b", broker.bootstrap_servers, stdin=stdin)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
 
 
 def test_lines_become_values(shared_broker: Broker, tmp_path: Path) -> None:
@@ -129,7 +128,7 @@ def test_a_line_that_is_no_record_ends_the_input(shared_broker: Broker) -> None:
     ],
 )
 def test_wrong_calls_are_refused_in_one_line(options: tuple[str, ...], reason: str) -> None:
-    refused = barnabas("produce", "t", *options, "-b", "127.0.0.1:1")
+    refused = called("produce", "t", *options, "-b", "127.0.0.1:1")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
     assert reason in refused.stderr
 

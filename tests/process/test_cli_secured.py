@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.cli import Called, barnabas, called
+from tests.support.processes.cli import Called, called
 from tests.support.processes.served import ServedBroker  # not the kit: its only listener is SASL_SSL
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.identity_server import CLIENT, SECRET, identity_server
@@ -76,7 +76,7 @@ def test_commands_reach_a_listener_with_sasl_ssl(broker: ServedBroker, propertie
     ]
     extra = [text for line in path.read_text().splitlines() for text in ("-X", line)]
     assert run(broker, path, *transcript.pop(0)[0]).returncode == 0
-    produced = barnabas("produce", "t", "-b", broker.address, *extra, stdin="one\ntwo\n")
+    produced = called("produce", "t", "-b", broker.address, *extra, stdin="one\ntwo\n")
     assert produced.returncode == 0, produced.stderr
     for arguments, shown in transcript:
         done = run(broker, path, *arguments)

@@ -17,7 +17,7 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest, JoinGroupRequestProtocol
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cli import barnabas, called
+from tests.support.processes.cli import called
 from tests.support.processes.served import ServedBroker  # not the kit: options of the command about its log
 from tests.support.processes.up import COMMAND
 
@@ -58,8 +58,8 @@ def test_what_happens_is_in_the_log(broker: ServedBroker) -> None:
     assert (
         called("topic", "alter", "orders", "--partitions", "3", "--config", "retention.ms=60000", *at).returncode == 0
     )
-    assert barnabas("produce", "orders", *at, stdin="a secret value\n").returncode == 0
-    assert barnabas("produce", "orders", "--transactional-id", "t", *at, stdin="tea\n").returncode == 0
+    assert called("produce", "orders", *at, stdin="a secret value\n").returncode == 0
+    assert called("produce", "orders", "--transactional-id", "t", *at, stdin="tea\n").returncode == 0
     consumed = called("consume", "orders", "--group", "billing", "--from-beginning", "--max-records", "2", *at)
     assert called("topic", "delete", "orders", *at).returncode == 0, consumed.stderr
 

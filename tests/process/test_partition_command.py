@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from barnabas.testing import Cluster
-from tests.support.called import Shown, called
 from tests.support.processes.attempts import attempts
+from tests.support.processes.cli import Called, called
 
 pytestmark = pytest.mark.process
 
@@ -29,13 +29,13 @@ def topic(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A topic of two partitions, on brokers 1 and 2, and on 2 and 3."""
     name = request.node.name.partition("[")[0]
     cluster.create_topic(name, partitions=2)
-    assert partition(cluster, "reassign", f"{name}:0=1,2", f"{name}:1=2,3", "--wait", "--every", "0.1").code == 0
-    assert partition(cluster, "elect", "--topic", name).code == 0
+    assert partition(cluster, "reassign", f"{name}:0=1,2", f"{name}:1=2,3", "--wait", "--every", "0.1").returncode == 0
+    assert partition(cluster, "elect", "--topic", name).returncode == 0
     yield name
     cluster.delete_topics(name)
 
 
-def partition(cluster: Cluster, *arguments: str) -> Shown:
+def partition(cluster: Cluster, *arguments: str) -> Called:
     return called("partition", *arguments, "-b", cluster.bootstrap_servers)
 
 
@@ -59,27 +59,27 @@ def test_partitions_are_listed(cluster: Cluster, topic: str) -> None:
     rows = partition(cluster, "list", topic).rows
     assert rows[1][:2] == [f"{topic}-0", "1"]
     assert listed(cluster, topic, "--under-replicated") == listed(cluster, topic, "--offline") == []
-    assert partition(cluster, "list", "--topic", topic, "--reassigning").err == "no partition matches\n"
+    assert partition(cluster, "list", "--topic", topic, "--reassigning").stderr == "no partition matches\n"
 
 
 def test_partitions_are_moved_by_arguments_and_by_a_file(cluster: Cluster, topic: str, tmp_path: Path) -> None:
     back = tmp_path / "back.json"
     moved = partition(cluster, "reassign", f"{topic}:0=3,1", "--save", str(back), "--wait", "--every", "0.1")
-    assert (moved.code, moved.rows[1]) == (0, [f"{topic}-0", "1,2", "3,1"])
+    assert (moved.returncode, moved.rows[1]) == (0, [f"{topic}-0", "1,2", "3,1"])
     assert replicas(cluster, topic) == [[3, 1], [2, 3]]
     with_file = ("reassign", "--file", str(back))
     differs = partition(cluster, *with_file, "--verify", "--json")
-    assert (differs.code, [each["state"] for each in json.loads(differs.out)]) == (1, ["differs", "complete"])
-    assert partition(cluster, *with_file, "--watch", "--every", "0.1").code == 0
+    assert (differs.returncode, [each["state"] for each in json.loads(differs.stdout)]) == (1, ["differs", "complete"])
+    assert partition(cluster, *with_file, "--watch", "--every", "0.1").returncode == 0
     assert replicas(cluster, topic) == [[1, 2], [2, 3]]
-    assert partition(cluster, *with_file, "--verify").code == 0
+    assert partition(cluster, *with_file, "--verify").returncode == 0
     again = partition(cluster, *with_file)
-    assert (again.code, "nothing to change" in again.err) == (2, True)
+    assert (again.returncode, "nothing to change" in again.stderr) == (2, True)
 
 
 def test_throttles_are_set_and_removed_as_by_kafka(cluster: Cluster, topic: str) -> None:
     move = ("reassign", f"{topic}:0=3,1", "--throttle", "50M")
-    assert partition(cluster, *move).code == 0
+    assert partition(cluster, *move).returncode == 0
     rates = {f"{node} {key}={50 * 2**20}" for node in (1, 2, 3) for key in RATES}
     lists = {
         f"{topic} leader.replication.throttled.replicas=0:1,0:2",
@@ -88,23 +88,26 @@ def test_throttles_are_set_and_removed_as_by_kafka(cluster: Cluster, topic: str)
     assert throttled(cluster) == rates | lists
     for _ in attempts(f"{topic}-0 has moved"):
         shown = partition(cluster, "reassign", f"{topic}:0=3,1", "--verify")
-        if not shown.code:
+        if not shown.returncode:
             break
-        assert "in progress" in shown.out
-    assert "throttles removed" in shown.err
+        assert "in progress" in shown.stdout
+    assert "throttles removed" in shown.stderr
     assert throttled(cluster) == set()
-    assert partition(cluster, "reassign", f"{topic}:0=1,2", "--throttle", "9", "--wait", "--keep-throttles").code == 0
+    assert (
+        partition(cluster, "reassign", f"{topic}:0=1,2", "--throttle", "9", "--wait", "--keep-throttles").returncode
+        == 0
+    )
     assert len(throttled(cluster)) == 8
-    assert partition(cluster, "reassign", f"{topic}:0=1,2", "--verify").code == 0
+    assert partition(cluster, "reassign", f"{topic}:0=1,2", "--verify").returncode == 0
     assert throttled(cluster) == set()
 
 
 def test_a_plan_is_generated_and_executed(cluster: Cluster, topic: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     generated = partition(cluster, "reassign", "--generate", "--topic", topic, "--brokers", "1,3")
-    plan.write_text(generated.out)
+    plan.write_text(generated.stdout)
     assert generated.document["version"] == 1
-    assert partition(cluster, "reassign", "--file", str(plan), "--wait", "--every", "0.1").code == 0
+    assert partition(cluster, "reassign", "--file", str(plan), "--wait", "--every", "0.1").returncode == 0
     assert [sorted(each) for each in replicas(cluster, topic)] == [[1, 3], [1, 3]]
     wider = partition(cluster, "reassign", "--generate", "--topic", topic, "--replication-factor", "3").document
     assert all(len(each["replicas"]) == 3 for each in wider["partitions"])
@@ -113,47 +116,47 @@ def test_a_plan_is_generated_and_executed(cluster: Cluster, topic: str, tmp_path
 def test_a_reassignment_is_cancelled(cluster: Cluster, topic: str) -> None:
     cluster.pause(3)  # a new replica there cannot catch up
     try:
-        assert partition(cluster, "reassign", f"{topic}:0=3,1").code == 0
+        assert partition(cluster, "reassign", f"{topic}:0=3,1").returncode == 0
         (moving,) = listed(cluster, topic, "--reassigning")
         assert (moving["adding_replicas"], moving["removing_replicas"]) == ([3], [2])
         refused = partition(cluster, "reassign", f"{topic}:1=1,2")
-        assert (refused.code, "--additional" in refused.err) == (1, True)
-        assert "is not being reassigned" in partition(cluster, "cancel", f"{topic}:1").err
-        assert partition(cluster, "cancel", f"{topic}:0").out == f"cancelled {topic}-0\n"
+        assert (refused.returncode, "--additional" in refused.stderr) == (1, True)
+        assert "is not being reassigned" in partition(cluster, "cancel", f"{topic}:1").stderr
+        assert partition(cluster, "cancel", f"{topic}:0").stdout == f"cancelled {topic}-0\n"
         assert replicas(cluster, topic)[0] == [1, 2]
-        assert (partition(cluster, "cancel", "--all").code, listed(cluster, topic, "--reassigning")) == (2, [])
+        assert (partition(cluster, "cancel", "--all").returncode, listed(cluster, topic, "--reassigning")) == (2, [])
     finally:
         cluster.resume(3)
 
 
 def test_leaders_are_balanced(cluster: Cluster, topic: str) -> None:
-    assert partition(cluster, "reassign", f"{topic}:0=2,1", "--wait").code == 0
+    assert partition(cluster, "reassign", f"{topic}:0=2,1", "--wait").returncode == 0
     assert [each["partition"] for each in listed(cluster, topic, "--not-preferred")] == [0]
     plan = partition(cluster, "balance", "--topic", topic, "--json").document
     assert [(each["partition"], each["leader"], each["new_leader"], each["executed"]) for each in plan] == [
         (0, 1, 2, False)
     ]
     assert listed(cluster, topic, "--not-preferred"), "the plan was only shown"
-    assert partition(cluster, "balance", "--topic", topic, "--execute").code == 0
+    assert partition(cluster, "balance", "--topic", topic, "--execute").returncode == 0
     assert listed(cluster, topic, "--not-preferred") == []
-    assert partition(cluster, "balance", "--topic", topic).err == "balanced: there is nothing to move\n"
+    assert partition(cluster, "balance", "--topic", topic).stderr == "balanced: there is nothing to move\n"
 
 
 def test_replicas_are_spread(cluster: Cluster, topic: str) -> None:
     crowded = (f"{topic}:0=1,2", f"{topic}:1=1,2")
-    assert partition(cluster, "reassign", *crowded, "--wait", "--every", "0.1").code == 0
+    assert partition(cluster, "reassign", *crowded, "--wait", "--every", "0.1").returncode == 0
     spread = ("balance", "--replicas", "--topic", topic, "--execute", "--wait", "--every", "0.1", "--throttle", "1G")
-    assert partition(cluster, *spread).code == 0
+    assert partition(cluster, *spread).returncode == 0
     assert sum(3 in each for each in replicas(cluster, topic)) == 1
     assert listed(cluster, topic, "--not-preferred") == []
     assert throttled(cluster) == set()
 
 
 def test_preferred_leaders_are_elected(cluster: Cluster, topic: str) -> None:
-    assert partition(cluster, "reassign", f"{topic}:0=2,1", "--wait").code == 0
+    assert partition(cluster, "reassign", f"{topic}:0=2,1", "--wait").returncode == 0
     results = partition(cluster, "elect", f"{topic}:0", f"{topic}:1", "--json").document
     assert [each["result"] for each in results] == ["elected", "not needed"]
-    assert partition(cluster, "elect", "--all").code == 0
+    assert partition(cluster, "elect", "--all").returncode == 0
     unclean = partition(cluster, "elect", f"{topic}:0", "--unclean", "--yes", "--json").document
     assert [each["result"] for each in unclean] == ["not needed"]
 
@@ -185,11 +188,11 @@ def test_preferred_leaders_are_elected(cluster: Cluster, topic: str) -> None:
 )
 def test_what_is_wrong_is_said_in_one_line(cluster: Cluster, arguments: tuple[str, ...], code: int, said: str) -> None:
     refused = partition(cluster, *arguments)
-    assert (refused.code, refused.err.count("\n")) == (code, 1), refused.err
-    assert said in refused.err
+    assert (refused.returncode, refused.stderr.count("\n")) == (code, 1), refused.stderr
+    assert said in refused.stderr
 
 
 def test_unknown_partitions_and_brokers(cluster: Cluster, topic: str) -> None:
-    assert f"there is no partition {topic}-9" in partition(cluster, "reassign", f"{topic}:9=1").err
-    assert "there is no broker 8; the brokers are 1, 2, 3" in partition(cluster, "reassign", f"{topic}:0=8").err
+    assert f"there is no partition {topic}-9" in partition(cluster, "reassign", f"{topic}:9=1").stderr
+    assert "there is no broker 8; the brokers are 1, 2, 3" in partition(cluster, "reassign", f"{topic}:0=8").stderr
     assert replicas(cluster, topic) == [[1, 2], [2, 3]]

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.storage.checkpoints import decode_uuid
-from tests.support.called import called
-from tests.support.processes.cli import barnabas
+from tests.support.processes.cli import called
 from tests.support.processes.served import ServedBroker  # not the kit: the command reads its directory after the end
 from tests.support.storage.damaged_directories import DAMAGES, damaged
 
@@ -24,10 +23,13 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("stopped") / "data"
     broker = ServedBroker(data, "offsets.topic.num.partitions=2", "transaction.state.log.num.partitions=2").start()
     at = ("-b", broker.address)
-    assert called("topic", "create", "orders", "--partitions", "2", "--config", "segment.bytes=1048576", *at).code == 0
+    assert (
+        called("topic", "create", "orders", "--partitions", "2", "--config", "segment.bytes=1048576", *at).returncode
+        == 0
+    )
     text = "".join(f"{number} {'x' * 1000}\n" for number in range(2500))
     for partition, lines in (("0", text), ("1", "a\nb\n")):
-        assert barnabas("produce", "orders", "--partition", partition, *at, stdin=lines).returncode == 0
+        assert called("produce", "orders", "--partition", partition, *at, stdin=lines).returncode == 0
     broker.end()
     return data
 
@@ -51,17 +53,17 @@ def test_info_shows_what_is_there_and_changes_nothing(data: Path) -> None:
     assert orders[0]["segments"] == 3
     assert orders[0]["high_watermark"] == orders[0]["recovery_point"] == 2500
     assert len(decode_uuid(orders[0]["topic_id"])) == 16
-    text = called("storage", "info", str(data)).out
+    text = called("storage", "info", str(data)).stdout
     assert "stopped cleanly" in text
-    assert called("storage", "check", str(data)).out == "Kafka starts on it, and has nothing to repair\n"
+    assert called("storage", "check", str(data)).stdout == "Kafka starts on it, and has nothing to repair\n"
     assert tree(data) == before
 
 
 def test_a_running_broker_is_named(tmp_path: Path) -> None:
     broker = ServedBroker(tmp_path / "data").start()
-    shown = barnabas("storage", "info", str(tmp_path / "data"), "--json")
-    assert json.loads(shown.stdout)[0]["running_pid"] == broker.pid
-    checked = barnabas("storage", "check", str(tmp_path / "data"))
+    (shown,) = called("storage", "info", str(tmp_path / "data"), "--json").document
+    assert shown["running_pid"] == broker.pid
+    checked = called("storage", "check", str(tmp_path / "data"))
     assert (checked.returncode, f"process {broker.pid} runs on it" in checked.stdout) == (0, True)
     broker.end()
 
@@ -72,10 +74,10 @@ def test_damages_are_found(data: Path, name: str) -> None:
     directories = damaged(data, name)
     before = tree(data.parent)
     checked = called("storage", "check", *map(str, directories), "--json")
-    worst = json.loads(checked.out)[0]
-    assert (worst["severity"], where in worst["path"], what in worst["what"]) == (severity, True, True), checked.out
-    assert checked.code == (0 if severity in ("note", "rebuild") else 1)
-    assert called("storage", "info", *map(str, directories)).code == 0
+    worst = json.loads(checked.stdout)[0]
+    assert (worst["severity"], where in worst["path"], what in worst["what"]) == (severity, True, True), checked.stdout
+    assert checked.returncode == (0 if severity in ("note", "rebuild") else 1)
+    assert called("storage", "info", *map(str, directories)).returncode == 0
     assert tree(data.parent) == before
 
 
@@ -83,7 +85,7 @@ def test_damages_are_found(data: Path, name: str) -> None:
 def test_an_empty_name_is_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
     refused = called("storage", arguments[0], "", *arguments[1:])
-    assert (refused.code, refused.out, "an empty name is no directory" in refused.err) == (2, "", True)
+    assert (refused.returncode, refused.stdout, "an empty name is no directory" in refused.stderr) == (2, "", True)
     assert not list(tmp_path.iterdir())
 
 
@@ -92,9 +94,9 @@ def test_records_that_kafka_trusts_are_checked_if_asked_for(data: Path) -> None:
     contents = bytearray(log.read_bytes())
     contents[5000] ^= 1
     log.write_bytes(contents)
-    assert called("storage", "check", str(data)).code == 0
+    assert called("storage", "check", str(data)).returncode == 0
     checked = called("storage", "check", str(data), "--all-records")
-    assert (checked.code, "does not match its checksum" in checked.out) == (1, True)
+    assert (checked.returncode, "does not match its checksum" in checked.stdout) == (1, True)
 
 
 def test_what_is_no_directory(tmp_path: Path) -> None:
@@ -103,9 +105,9 @@ def test_what_is_no_directory(tmp_path: Path) -> None:
     for verb in ("info", "check"):
         for path, said in (("file", "is a file"), ("missing", "does not exist"), ("loop", "")):
             refused = called("storage", verb, str(tmp_path / path))
-            assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
-            assert said in refused.err
-        assert called("storage", verb).code == 2
+            assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+            assert said in refused.stderr
+        assert called("storage", verb).returncode == 2
     assert not (tmp_path / "missing").exists()
 
 
@@ -113,15 +115,15 @@ def test_what_is_no_directory(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0)
     refused = called("storage", "check", str(tmp_path / "closed"))
-    assert (refused.code, "cannot be read" in refused.err) == (2, True)
+    assert (refused.returncode, "cannot be read" in refused.stderr) == (2, True)
 
 
 def test_a_formatted_directory_is_served(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    cluster_id = called("storage", "random-uuid").out.strip()
+    cluster_id = called("storage", "random-uuid").stdout.strip()
     assert len(decode_uuid(cluster_id)) == 16
     formatted = called("storage", "format", str(data), "--node-id", "1", "--cluster-id", cluster_id, "--release", "4.2")
-    assert formatted.out == f"formatted {data}: cluster {cluster_id}, node 1, 4.2-IV1\n"
+    assert formatted.stdout == f"formatted {data}: cluster {cluster_id}, node 1, 4.2-IV1\n"
     broker = ServedBroker(data).start()
     features = called("features", "describe", "--json", "-b", broker.address).document
     quorum = called("quorum", "describe", "--json", "-b", broker.address).document
@@ -148,8 +150,8 @@ def test_format_never_touches_what_is_there(data: Path, tmp_path: Path) -> None:
         ((), 2, ""),
     ):
         refused = called("storage", "format", *arguments)
-        assert (refused.code, said in refused.err) == (code, True), refused
+        assert (refused.returncode, said in refused.stderr) == (code, True), refused
     (data / "meta.properties").unlink()
-    assert "restore its meta.properties" in called("storage", "format", str(data), *node).err
+    assert "restore its meta.properties" in called("storage", "format", str(data), *node).stderr
     assert tree(data) == {name: each for name, each in before.items() if name != "meta.properties"}
     assert not (tmp_path / "new").exists()

@@ -6,29 +6,17 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes.cli import barnabas, called
-from tests.support.processes.up import COMMAND, SECONDS_MAX, Up
+from tests.support.processes.cli import called
+from tests.support.processes.up import COMMAND, SECONDS_MAX, Up, data
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "cluster"
-    left = subprocess.run(["pgrep", "-f", f"serve.*{tmp_path}/cluster/node-"], capture_output=True, text=True)
-    for pid in left.stdout.split():
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
-    assert left.stdout == "", "every node ends with the command that started it"
+__all__ = ["data"]  # a fixture
 
 
 def await_brokers(bootstrap: str, count: int) -> None:
@@ -50,7 +38,7 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
         at = ("-b", up.bootstrap)
         assert "replication factor 3" in called("topic", "create", "orders", *at).stdout
         assert "min.insync.replicas" not in called("topic", "describe", "orders", *at).stdout  # it is the cluster's
-        written = barnabas("produce", "orders", "--transactional-id", "t", *at, stdin="tea\ncoffee\n")
+        written = called("produce", "orders", "--transactional-id", "t", *at, stdin="tea\ncoffee\n")
         assert written.stderr == "wrote 2 records to orders\n"
 
         os.kill(up.nodes()[2], signal.SIGKILL)
@@ -59,7 +47,7 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert "node 2 was killed by signal 9" in up.stderr()
-        assert barnabas("produce", "orders", *at, stdin="milk\n").returncode == 0
+        assert called("produce", "orders", *at, stdin="milk\n").returncode == 0
         again = shlex.split(up.stderr().partition("To bring it back: ")[2].splitlines()[0])
         back = subprocess.Popen([*COMMAND, *again[1:]], stdout=subprocess.PIPE, text=True)
         try:
@@ -69,6 +57,7 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
         finally:
             back.send_signal(signal.SIGTERM)
             assert back.wait(SECONDS_MAX) == 0
+        ports = (data / "quorum-ports").read_text()
         assert up.end() == 0
         assert up.stderr().splitlines()[:2] == [  # said once, for all three nodes
             "barnabas up: setting 'num.io.threads' has no effect here: one event loop does this work",
@@ -88,6 +77,7 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
     try:
         read = called("consume", "orders", "--from-beginning", "--exit-at-end", "-b", up.bootstrap)
         assert sorted(read.stdout.split()) == ["coffee", "milk", "tea"]
+        assert (data / "quorum-ports").read_text() == ports
         assert up.end(signal.SIGHUP) == 0  # the terminal is closed
     finally:
         up.kill()
@@ -103,15 +93,3 @@ def test_one_broker_and_the_end_of_the_last_node(data: Path) -> None:
         assert "no node is left" in up.stderr()
     finally:
         up.kill()
-
-
-def test_what_cannot_be_started_is_told(data: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        refused = barnabas("up", "--port", str(port), "--brokers", "1", "--data", str(data))
-        assert refused.returncode == 1
-        assert str(port) in refused.stderr
-        assert "Traceback" not in refused.stderr
-    for wrong in (("--brokers", "0"), ("--brokers", "10"), ("--set", "no-value"), ("--port", "65535")):
-        said = called("up", *wrong, "--data", str(data))
-        assert (said.returncode, said.stderr.count("\n")) == (2, 1), said.stderr

@@ -108,7 +108,7 @@ def test_a_terminal_gets_a_banner_and_ctrl_c_removes_temporary_data(tmp_path: Pa
         assert "temporary: removed when this command ends" in shown
         assert f"barnabas consume orders --from-beginning -b {bootstrap[1]}" in shown
         assert "ready bootstrap=" not in shown
-        created = barnabas("topic", "create", "orders", "-b", bootstrap[1])
+        created = called("topic", "create", "orders", "-b", bootstrap[1])
         assert created.returncode == 0, created.stderr
         assert Path(directory[1]).is_dir()
         os.write(terminal.master, b"\x03")  # Ctrl-C
@@ -177,7 +177,7 @@ def test_a_stopped_node_does_not_delay_a_second_ctrl_c(up: Up) -> None:
 
 
 def test_a_second_start_on_the_same_directory_names_the_first(up: Up) -> None:
-    second = barnabas("up", "--brokers", "2", "--port", "0", "--data", str(up.data))
+    second = called("up", "--brokers", "2", "--port", "0", "--data", str(up.data))
     assert (second.returncode, second.stdout, second.stderr.count("\n")) == (1, "", 1)
     assert f"locked by another process: process {up.process.pid} (" in second.stderr
     assert "barnabas.cli.main up --data" in second.stderr
@@ -189,7 +189,7 @@ def test_a_second_start_on_the_same_directory_names_the_first(up: Up) -> None:
 def test_a_port_in_use_names_its_process(data: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused = barnabas("up", "--port", str(port), "--brokers", "1", "--data", str(data))
+        refused = called("up", "--port", str(port), "--brokers", "1", "--data", str(data))
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
         assert f"port {port} of node 1 is in use by process {os.getpid()} (" in refused.stderr
         served = barnabas("serve", "--data", str(data / "x"), "--listen", f"127.0.0.1:{port}", "--log-level", "warning")
@@ -218,7 +218,7 @@ def test_a_full_volume(tmp_path: Path) -> None:
         pytest.skip("cannot mount a small volume")
     try:
         (small / "filler").write_bytes(bytes(64 * 1024))
-        refused = barnabas("up", "--brokers", "1", "--port", "0", "--data", str(small / "cluster"))
+        refused = called("up", "--brokers", "1", "--port", "0", "--data", str(small / "cluster"))
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused.stderr
         assert "volume" in refused.stderr
         assert "space" in refused.stderr

@@ -8,8 +8,6 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +16,13 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from barnabas.broker.config.properties import parse_properties
-from tests.support.processes.cli import barnabas, called
-from tests.support.processes.up import SECONDS_MAX, Up
+from tests.support.processes.cli import called
+from tests.support.processes.up import SECONDS_MAX, Up, data
 
 pytestmark = pytest.mark.process
+__all__ = ["data"]  # a fixture
 
 SECURED = ("--port", "0", "--tls", "--sasl", "scram", "--acl", "--set", "transaction.state.log.num.partitions=3")
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "cluster"
-    left = subprocess.run(["pgrep", "-f", f"serve.*{tmp_path}/cluster/node-"], capture_output=True, text=True)
-    for pid in left.stdout.split():
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
-    assert left.stdout == "", "every node ends with the command that started it"
 
 
 def client_file(data: Path, user: str) -> tuple[str, ...]:
@@ -65,17 +54,17 @@ def test_a_secured_cluster_from_one_line(data: Path) -> None:
     try:
         admin, client = client_file(data, "admin"), client_file(data, "client")
         assert "replication factor 3" in called("topic", "create", "orders", *admin).stdout
-        assert barnabas("produce", "orders", *admin, stdin="tea\ncoffee\n").returncode == 0
+        assert called("produce", "orders", *admin, stdin="tea\ncoffee\n").returncode == 0
         read = called("consume", "orders", "--from-beginning", "--exit-at-end", *admin)
         assert read.stdout == "tea\ncoffee\n"
 
-        refused = barnabas("produce", "orders", *client, stdin="milk\n")
+        refused = called("produce", "orders", *client, stdin="milk\n")
         assert refused.returncode == 1
         assert "TOPIC_AUTHORIZATION_FAILED" in refused.stderr or "not authorized" in refused.stderr.lower()
         given = called("acl", "add", "User:client", "write", "topic:orders", *admin)
         assert given.returncode == 0, given.stderr
         deadline = time.monotonic() + SECONDS_MAX
-        while (wrote := barnabas("produce", "orders", *client, stdin="milk\n")).returncode:
+        while (wrote := called("produce", "orders", *client, stdin="milk\n")).returncode:
             assert time.monotonic() < deadline, wrote.stderr  # a broker learns of the ACL after its controller
 
         delivered: list[object] = []
@@ -103,7 +92,7 @@ def test_a_secured_cluster_from_one_line(data: Path) -> None:
         while "To bring it back: " not in up.stderr():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert barnabas("produce", "orders", *client, stdin="water\n").returncode == 0
+        assert called("produce", "orders", *client, stdin="water\n").returncode == 0
 
         folder = data / "security"
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
@@ -147,14 +136,14 @@ def test_the_parts_alone(brokers: str, options: tuple[str, ...], data: Path) -> 
 def test_users_cannot_be_added_to_a_cluster_that_was_made_without(data: Path) -> None:
     up = Up(data, "--port", "0", "--brokers", "1")
     assert up.end() == 0
-    started = barnabas("up", "--port", "0", "--brokers", "1", "--sasl", "scram", "--data", str(data))
+    started = called("up", "--port", "0", "--brokers", "1", "--sasl", "scram", "--data", str(data))
     assert started.returncode == 1
     assert "user" in started.stderr
     assert started.stdout == ""
 
 
 def test_acls_without_users_or_certificates_are_refused(data: Path) -> None:
-    started = barnabas("up", "--acl", "--data", str(data))
+    started = called("up", "--acl", "--data", str(data))
     assert started.returncode == 2
     assert "--sasl" in started.stderr
     assert not data.exists()

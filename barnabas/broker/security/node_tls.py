@@ -16,6 +16,7 @@ from barnabas.broker.config.table import SSL_LISTENER_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.runtime.tls import (
+    TlsError,
     TlsSettings,
     TlsStores,
     check_own_certificate,
@@ -23,7 +24,6 @@ from barnabas.runtime.tls import (
     own_certificates,
     server_context,
 )
-from barnabas.runtime.tls_stores import TlsError
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:

@@ -129,8 +129,7 @@ def _context(config: SecurityConfig) -> ssl.SSLContext:
         own: ssl.SSLContext = config.ssl_context
         return own
     if config.ssl_properties is not None:
-        from barnabas.runtime.tls import TlsSettings, client_context
-        from barnabas.runtime.tls_stores import TlsError
+        from barnabas.runtime.tls import TlsError, TlsSettings, client_context
 
         try:
             return client_context(TlsSettings.from_keys(config.ssl_properties.get))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
+import logging
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import AnyStr, NamedTuple
+from typing import Any, AnyStr, NamedTuple
 from unittest import mock
 
 from barnabas.cli.main import exit_code
@@ -29,6 +32,18 @@ class Called(NamedTuple):
     stderr: str
     shown: str
 
+    @property
+    def document(self) -> Any:
+        """What `--json` printed."""
+        assert self.returncode == 0, self.stderr
+        return json.loads(self.stdout)
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The words of each line, the head of a table included."""
+        assert self.returncode == 0, self.stderr
+        return [line.split() for line in self.stdout.splitlines()]
+
 
 class _Stream(io.BytesIO):
     def __init__(self, both: io.BytesIO) -> None:
@@ -40,18 +55,28 @@ class _Stream(io.BytesIO):
         return super().write(data)  # type: ignore[arg-type]  # as above
 
 
-def called(*arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None) -> Called:
-    """Calls the command in this process, on the main thread: 0.2 s faster than a process."""
+def called(*arguments: str, stdin: str | bytes = "", environment: Mapping[str, str] | None = None) -> Called:
+    """Calls the command in this process, on the main thread: 0.5 s faster than a process.
+
+    What it prints is decoded with "surrogateescape", so that bytes can be had from it.
+    """
     both = io.BytesIO()
     streams = _Stream(both), _Stream(both)
     texts = [io.TextIOWrapper(each, "utf-8", write_through=True) for each in streams]
-    reading = io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")
+    loggers = [logging.getLogger(name) for name in ("barnabas.client", "barnabas.client.net")]
+    levels = [each.level for each in loggers]
     with (
-        mock.patch.multiple(sys, argv=["barnabas", *arguments], stdin=reading, stdout=texts[0], stderr=texts[1]),
+        tempfile.TemporaryFile() as file,
+        mock.patch.multiple(sys, argv=["barnabas", *arguments], stdout=texts[0], stderr=texts[1]),
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(file, "utf-8")),
         mock.patch.dict(os.environ, environment or {}),
     ):
+        file.write(stdin.encode() if isinstance(stdin, str) else stdin)
+        file.seek(0)
         code = exit_code()
-    printed = [each.getvalue().decode() for each in (*streams, both)]
+    for each, level in zip(loggers, levels, strict=True):
+        each.setLevel(level)
+    printed = [each.getvalue().decode(errors="surrogateescape") for each in (*streams, both)]
     without_secrets(printed[2], f"the output of {' '.join(arguments[:2])}")
     return Called(code, printed[0], printed[1], printed[2])
 

@@ -8,8 +8,11 @@ import selectors
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from tests.support.security.planted import without_secrets
 
@@ -60,3 +63,14 @@ class Up:
         for pid in self.nodes().values():
             with suppress(ProcessLookupError):  # the nodes end by themselves
                 os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a cluster. No node of it is left at the end."""
+    yield tmp_path / "cluster"
+    left = subprocess.run(["pgrep", "-f", f"serve.*{tmp_path}/cluster/node-"], capture_output=True, text=True)
+    for pid in left.stdout.split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    assert left.stdout == "", "every node ends with the command that started it"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.cli.cluster_health import ClusterHealth, health_text
+from barnabas.cli.cluster import ClusterHealth, health_text
 
 
 def test_without_a_controller_the_state_of_brokers_is_an_old_one() -> None:

@@ -1,4 +1,4 @@
-"""`--help` explains every option of every command."""
+"""`--help` explains every option of every command, and shows an example."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from cyclopts import App
 
 from barnabas.cli.app import app
+from tests.support.processes.cli import called
 
 
 def _commands(parent: App, words: tuple[str, ...] = ()) -> Iterator[tuple[str, App]]:
@@ -34,3 +35,14 @@ def test_each_option_has_a_help_text(name: str, command: App) -> None:
         each for each in arguments if each.parameter.show is not False and each.name != "*"
     ]  # *: a group of options
     assert [argument.name for argument in shown if not argument.parameter.help] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", *(name for name, _ in COMMANDS if not name.endswith(" ls")), *sorted({n.split()[0] for n, _ in COMMANDS})],
+)
+def test_each_command_has_an_example(name: str) -> None:
+    done = called(*name.split(), "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: barnabas")
+    assert f"barnabas {name}".rstrip() in done.stdout.partition("Examples:")[2]

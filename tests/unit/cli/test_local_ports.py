@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli import local_ports
-from barnabas.cli.local_ports import chosen_ports, ephemeral_ports, is_free, quorum_ports, saved_ports
+from barnabas.cli import local_cluster
+from barnabas.cli.local_cluster import chosen_ports, ephemeral_ports, is_free, quorum_ports, saved_ports
 
 FREE = (24_100, 24_101, 24_102)
 
 
 def test_the_quorum_is_10000_above_where_that_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_ports, "is_free", lambda port: True)
-    monkeypatch.setattr(local_ports, "ephemeral_ports", lambda: range(32_768, 61_000))
+    monkeypatch.setattr(local_cluster, "is_free", lambda port: True)
+    monkeypatch.setattr(local_cluster, "ephemeral_ports", lambda: range(32_768, 61_000))
     assert quorum_ports([9092, 9093, 9094], None) == [19092, 19093, 19094]
     assert quorum_ports([25_000, 25_001], None) == [15_000, 15_001]  # 35,000 is ephemeral
     assert quorum_ports([22_767, 22_768], None) == [12_767, 12_768]  # the second one would be ephemeral
@@ -27,8 +27,8 @@ def test_the_quorum_is_10000_above_where_that_is_possible(monkeypatch: pytest.Mo
 
 
 def test_a_port_in_use_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_ports, "is_free", lambda port: port not in (19_093, 10_000))
-    monkeypatch.setattr(local_ports, "ephemeral_ports", lambda: range(32_768, 61_000))
+    monkeypatch.setattr(local_cluster, "is_free", lambda port: port not in (19_093, 10_000))
+    monkeypatch.setattr(local_cluster, "ephemeral_ports", lambda: range(32_768, 61_000))
     assert quorum_ports([9092, 9093], None) == [10_002, 10_003]
     assert quorum_ports([9092, 9093], [19_092, 19_093]) == [10_002, 10_003]
 
@@ -42,7 +42,7 @@ def test_chosen_ports_are_free_and_not_ephemeral() -> None:
 
 
 def test_a_machine_whose_whole_range_is_ephemeral(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_ports, "ephemeral_ports", lambda: range(1, 65_536))
+    monkeypatch.setattr(local_cluster, "ephemeral_ports", lambda: range(1, 65_536))
     assert len(set(chosen_ports(3))) == 3
     assert len(quorum_ports([9092, 9093], None)) == 2
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.group_reset import read_offsets_csv
+from barnabas.cli.group import read_offsets_csv
 
 
 def read(path: Path, text: str) -> dict[tuple[str, int], int]:

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from barnabas.broker.config.certificate_names import validity
-from barnabas.runtime.tls import TlsSettings, check_ciphers, client_context, own_certificates, server_context
-from barnabas.runtime.tls_stores import TlsError
+from barnabas.runtime.tls import TlsError, TlsSettings, check_ciphers, client_context, own_certificates, server_context
 from tests.support.security.certificates import CertificateAuthority
 
 PREFIX = "listener.name.clients."

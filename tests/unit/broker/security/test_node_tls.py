@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.security.node_tls import DAY_MS, NodeTls
 from barnabas.errors import BrokerError
-from barnabas.runtime import tls_stores
 from barnabas.runtime.clock import SystemClock
 from barnabas.work import finished
 from tests.support.security.certificates import CertificateAuthority
@@ -200,7 +199,7 @@ def test_a_store_is_read_once(ca: CertificateAuthority, monkeypatch: pytest.Monk
         read.append(location)
         return Path(location).read_bytes()
 
-    monkeypatch.setattr(tls_stores, "_read", reading)
+    monkeypatch.setattr("barnabas.runtime.tls._read", reading)
     identity, settings = (
         ca.issue("once"),
         {"inter.broker.listener.name": "SSL", "controller.quorum.voters": "1@a:1,2@b:2"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.cli.reassigning import finish, start_reassignment
+from barnabas.cli.reassign import finish, start_reassignment
 from barnabas.client.admin import ConfigResource, PartitionReassignment
 from barnabas.client.errors import IllegalState, KafkaError
 from barnabas.client.types import TopicPartition
