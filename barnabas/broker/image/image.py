@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from barnabas.broker.image.records import RegisteredEndpoint, RegisteredFeature
+from barnabas.broker.image.records import (
+    DelegationTokenRecord,
+    RegisterControllerRecord,
+    RegisteredEndpoint,
+    RegisteredFeature,
+    UserScramCredentialRecord,
+)
 from barnabas.work import Work
 
 K = TypeVar("K")
@@ -68,15 +74,6 @@ class BrokerImage(NamedTuple):
         return next((point for point in self.end_points if point.name == listener), None)
 
 
-class ControllerImage(NamedTuple):
-    """One registered controller."""
-
-    controller_id: int
-    incarnation_id: bytes
-    end_points: tuple[RegisteredEndpoint, ...]
-    features: tuple[RegisteredFeature, ...]
-
-
 class AclImage(NamedTuple):
     """One ACL. The numbers are those of `protocol/acls.py`."""
 
@@ -89,37 +86,16 @@ class AclImage(NamedTuple):
     permission_type: int
 
 
-class ScramCredentialImage(NamedTuple):
-    """The SCRAM credential of one user and mechanism. Its representation shows no key."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        return f"ScramCredentialImage(iterations={self.iterations})"
-
-
-class DelegationTokenImage(NamedTuple):
-    """One delegation token; principals as "User:alice", Unix times in ms. Its HMAC is computed from the id."""
-
-    token_id: str
-    owner: str
-    requester: str
-    renewers: tuple[str, ...]
-    issue_ms: int
-    max_ms: int
-    expiry_ms: int
-
-
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """A quota entity: (type, name) pairs in ascending order of the type; types "user", "client-id", "ip"; name None is the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """State of the cluster as of one offset. Every mapping has the order of the records, so that iteration is deterministic."""
+    """State of the cluster as of one offset. Every mapping has the order of the records, so that iteration is deterministic.
+
+    Records in it are never changed.
+    """
 
     offset: int = -1  # of the last record in it, -1 without records; DescribeFeatures' epoch
     epoch: int = 0  # Raft leader epoch of that record
@@ -128,14 +104,14 @@ class MetadataImage:
     topics_by_name: dict[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
-    controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
+    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
     # settings by (resource type, resource name)
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0  # first id of the next block
     acls: Mapping[bytes, AclImage] = field(default_factory=dict)  # by id
     # by mechanism (1: SCRAM-SHA-256, 2: SCRAM-SHA-512) and user name
-    scram_credentials: Mapping[tuple[int, str], ScramCredentialImage] = field(default_factory=dict)
-    delegation_tokens: Mapping[str, DelegationTokenImage] = field(default_factory=dict)  # by token id
+    scram_credentials: Mapping[tuple[int, str], UserScramCredentialRecord] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=dict)  # by token id
     # values by key ("producer_byte_rate"), by entity
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     foreign: tuple[bytes, ...] = ()  # values of records of unserved types, in order

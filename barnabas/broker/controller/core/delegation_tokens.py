@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
+from copy import copy
 from typing import Final
 
 from barnabas.broker.api.principal import USER, Principal
 from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
-from barnabas.broker.image.image import DelegationTokenImage, MetadataImage
+from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.image.records import DelegationTokenRecord, MetadataRecord, RemoveDelegationTokenRecord
 from barnabas.broker.sasl.scram_server import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
@@ -29,7 +30,7 @@ EXPIRED_OF_A_DECISION_MAX: Final = 1_000
 MS_MAX: Final = 2**62
 
 
-def token_parties(token: DelegationTokenImage) -> tuple[str, ...]:
+def token_parties(token: DelegationTokenRecord) -> tuple[str, ...]:
     """Owner, requester and renewers, as "User:alice": they may describe the token."""
     return (token.owner, token.requester, *token.renewers)
 
@@ -86,7 +87,7 @@ def renew_token(view: ClusterView, request: RenewDelegationTokenRequest) -> Work
     period_ms = view.config.get_int("delegation.token.expiry.time.ms")
     if request.renew_period_ms > 0:
         period_ms = min(period_ms, request.renew_period_ms)
-    expiry_ms = min(token.max_ms, view.now_ms + period_ms)
+    expiry_ms = min(token.max_timestamp, view.now_ms + period_ms)
     return MetadataDecision(RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms), [_renewed(token, expiry_ms)])
 
 
@@ -98,7 +99,7 @@ def expire_token(view: ClusterView, request: ExpireDelegationTokenRequest) -> Wo
         answer = ExpireDelegationTokenResponse(expiry_timestamp_ms=view.now_ms)
         return MetadataDecision(answer, [RemoveDelegationTokenRecord(token_id=token.token_id)])
     _check_alive(token, view.now_ms)
-    expiry_ms = min(token.max_ms, view.now_ms + request.expiry_time_period_ms)
+    expiry_ms = min(token.max_timestamp, view.now_ms + request.expiry_time_period_ms)
     return MetadataDecision(ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms), [_renewed(token, expiry_ms)])
 
 
@@ -108,7 +109,7 @@ def expired_tokens(image: MetadataImage, now_ms: int) -> Work:
     for number, token in enumerate(image.delegation_tokens.values()):
         if number % TOKENS_A_YIELD == 0:
             yield 1
-        if min(token.max_ms, token.expiry_ms) < now_ms:
+        if min(token.max_timestamp, token.expiration_timestamp) < now_ms:
             found.append(RemoveDelegationTokenRecord(token_id=token.token_id))
             if len(found) == EXPIRED_OF_A_DECISION_MAX:
                 return MetadataDecision(True, found)
@@ -144,26 +145,20 @@ def _found(view: ClusterView, wanted: bytes) -> Work:
     raise BrokerError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
 
 
-def _check_alive(token: DelegationTokenImage, now_ms: int) -> None:
-    if min(token.max_ms, token.expiry_ms) < now_ms:
+def _check_alive(token: DelegationTokenRecord, now_ms: int) -> None:
+    if min(token.max_timestamp, token.expiration_timestamp) < now_ms:
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
 
 
-def _check_party(token: DelegationTokenImage, principal: Principal) -> None:
+def _check_party(token: DelegationTokenRecord, principal: Principal) -> None:
     if str(principal) not in (token.owner, *token.renewers):
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
 
 
-def _renewed(token: DelegationTokenImage, expiry_ms: int) -> DelegationTokenRecord:
-    return DelegationTokenRecord(
-        owner=token.owner,
-        requester=token.requester,
-        renewers=list(token.renewers),
-        issue_timestamp=token.issue_ms,
-        max_timestamp=token.max_ms,
-        expiration_timestamp=expiry_ms,
-        token_id=token.token_id,
-    )
+def _renewed(token: DelegationTokenRecord, expiry_ms: int) -> DelegationTokenRecord:
+    renewed = copy(token)
+    renewed.expiration_timestamp = expiry_ms
+    return renewed
 
 
 def _text(raw: bytes) -> str:

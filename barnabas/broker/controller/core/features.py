@@ -4,7 +4,7 @@ Deviation: metadata.version cannot exceed the level of Kafka 4.3, and every down
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -136,7 +136,7 @@ def unsupported_by(view: ClusterView, feature: str, level: int) -> str | None:
     return None
 
 
-def _registered(image: MetadataImage) -> Iterator[tuple[str, tuple[RegisteredFeature, ...]]]:
+def _registered(image: MetadataImage) -> Iterator[tuple[str, Sequence[RegisteredFeature]]]:
     for broker in image.brokers.values():
         yield f"Broker {broker.broker_id}", broker.features
     for controller in image.controllers.values():
