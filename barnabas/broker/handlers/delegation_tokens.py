@@ -43,7 +43,7 @@ from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
-    from barnabas.broker.image.image import DelegationTokenImage
+    from barnabas.broker.image.records import DelegationTokenRecord
 
 TokenChange = CreateDelegationTokenRequest | RenewDelegationTokenRequest | ExpireDelegationTokenRequest
 TokenRefusal = CreateDelegationTokenResponse | RenewDelegationTokenResponse | ExpireDelegationTokenResponse
@@ -82,7 +82,7 @@ def describe_delegation_tokens(needs: Needs, call: Call[DescribeDelegationTokenR
 
 
 def _visible(
-    request: DescribeDelegationTokenRequest, tokens: Mapping[str, DelegationTokenImage], secret: str, access: Access
+    request: DescribeDelegationTokenRequest, tokens: Mapping[str, DelegationTokenRecord], secret: str, access: Access
 ) -> DescribeDelegationTokenResponse:
     owners = request.owners
     wanted = None if owners is None else {f"{each.principal_type}:{each.principal_name}" for each in owners}
@@ -101,16 +101,16 @@ def _visible(
     return DescribeDelegationTokenResponse(tokens=found)
 
 
-def _described(token: DelegationTokenImage, secret: str) -> DescribedDelegationToken:
+def _described(token: DelegationTokenRecord, secret: str) -> DescribedDelegationToken:
     owner, requester = _principal(token.owner), _principal(token.requester)
     return DescribedDelegationToken(
         principal_type=owner.principal_type,
         principal_name=owner.principal_name,
         token_requester_principal_type=requester.principal_type,
         token_requester_principal_name=requester.principal_name,
-        issue_timestamp=token.issue_ms,
-        expiry_timestamp=token.expiry_ms,
-        max_timestamp=token.max_ms,
+        issue_timestamp=token.issue_timestamp,
+        expiry_timestamp=token.expiration_timestamp,
+        max_timestamp=token.max_timestamp,
         token_id=token.token_id,
         hmac=token_hmac(secret, token.token_id),
         renewers=[_principal(each) for each in token.renewers],

@@ -34,7 +34,7 @@ from barnabas.protocol.messages.scram_users import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.image.image import ScramCredentialImage
+    from barnabas.broker.image.records import UserScramCredentialRecord
 
 MECHANISMS: Final = (1, 2)
 
@@ -50,7 +50,7 @@ def describe_scram_credentials(needs: Needs, call: Call[DescribeUserScramCredent
 
 def _described(
     request: DescribeUserScramCredentialsRequest,
-    credentials: Mapping[tuple[int, str], ScramCredentialImage],
+    credentials: Mapping[tuple[int, str], UserScramCredentialRecord],
     _access: Access,
 ) -> DescribeUserScramCredentialsResponse:
     asked: dict[str, int]  # how often each user is named

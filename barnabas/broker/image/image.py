@@ -6,10 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from barnabas.broker.image.records import RegisteredEndpoint, RegisteredFeature
-from barnabas.work import Work
+from barnabas.broker.image.records import (
+    DelegationTokenRecord,
+    RegisterControllerRecord,
+    RegisteredEndpoint,
+    RegisteredFeature,
+    UserScramCredentialRecord,
+)
 
 K = TypeVar("K")
 
@@ -18,7 +23,6 @@ RECOVERED, RECOVERING = 0, 1  # leader recovery states
 # of ConfigRecord, DescribeConfigs and IncrementalAlterConfigs
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
 
-PARTITIONS_PER_UNIT: Final = 50  # of work: copied or compared
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -68,15 +72,6 @@ class BrokerImage(NamedTuple):
         return next((point for point in self.end_points if point.name == listener), None)
 
 
-class ControllerImage(NamedTuple):
-    """One registered controller."""
-
-    controller_id: int
-    incarnation_id: bytes
-    end_points: tuple[RegisteredEndpoint, ...]
-    features: tuple[RegisteredFeature, ...]
-
-
 class AclImage(NamedTuple):
     """One ACL. The numbers are those of `protocol/acls.py`."""
 
@@ -89,37 +84,16 @@ class AclImage(NamedTuple):
     permission_type: int
 
 
-class ScramCredentialImage(NamedTuple):
-    """The SCRAM credential of one user and mechanism. Its representation shows no key."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        return f"ScramCredentialImage(iterations={self.iterations})"
-
-
-class DelegationTokenImage(NamedTuple):
-    """One delegation token; principals as "User:alice", Unix times in ms. Its HMAC is computed from the id."""
-
-    token_id: str
-    owner: str
-    requester: str
-    renewers: tuple[str, ...]
-    issue_ms: int
-    max_ms: int
-    expiry_ms: int
-
-
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """A quota entity: (type, name) pairs in ascending order of the type; types "user", "client-id", "ip"; name None is the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """State of the cluster as of one offset. Every mapping has the order of the records, so that iteration is deterministic."""
+    """State of the cluster as of one offset. Every mapping has the order of the records, so that iteration is deterministic.
+
+    Records in it are never changed.
+    """
 
     offset: int = -1  # of the last record in it, -1 without records; DescribeFeatures' epoch
     epoch: int = 0  # Raft leader epoch of that record
@@ -128,14 +102,14 @@ class MetadataImage:
     topics_by_name: dict[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
-    controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
+    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
     # settings by (resource type, resource name)
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0  # first id of the next block
     acls: Mapping[bytes, AclImage] = field(default_factory=dict)  # by id
     # by mechanism (1: SCRAM-SHA-256, 2: SCRAM-SHA-512) and user name
-    scram_credentials: Mapping[tuple[int, str], ScramCredentialImage] = field(default_factory=dict)
-    delegation_tokens: Mapping[str, DelegationTokenImage] = field(default_factory=dict)  # by token id
+    scram_credentials: Mapping[tuple[int, str], UserScramCredentialRecord] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=dict)  # by token id
     # values by key ("producer_byte_rate"), by entity
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     foreign: tuple[bytes, ...] = ()  # values of records of unserved types, in order
@@ -254,13 +228,12 @@ class MetadataDelta:
         )
 
 
-def difference(old: MetadataImage, new: MetadataImage) -> Work:
-    """The MetadataDelta between any two images, with a yield after each topic, for a snapshot that replaces the image."""
+def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
+    """Between any two images: for a snapshot that replaces the image."""
     delta = MetadataDelta(features=old.features != new.features)
-    for topic_id, topic in old.topics_by_id.items():
-        yield 1
-        if topic_id not in new.topics_by_id:
-            delta.deleted[topic_id] = topic
+    delta.deleted = {
+        topic_id: topic for topic_id, topic in old.topics_by_id.items() if topic_id not in new.topics_by_id
+    }
     for topic_id, topic in new.topics_by_id.items():
         former = old.topics_by_id.get(topic_id)
         if former is None:
@@ -273,19 +246,14 @@ def difference(old: MetadataImage, new: MetadataImage) -> Work:
         }
         if changed:
             delta.partitions[topic_id] = changed
-        yield 1 + len(topic.partitions) // PARTITIONS_PER_UNIT
-    yield from _changed(old.configs, new.configs, delta.configs)
-    yield from _changed(old.brokers, new.brokers, delta.brokers)
-    yield from _changed(old.acls, new.acls, delta.acls)
-    yield from _changed(old.scram_credentials, new.scram_credentials, delta.scram_credentials)
-    yield from _changed(old.delegation_tokens, new.delegation_tokens, delta.delegation_tokens)
-    yield from _changed(old.quotas, new.quotas, delta.quotas)
+    delta.configs = _changed(old.configs, new.configs)
+    delta.brokers = _changed(old.brokers, new.brokers)
+    delta.acls = _changed(old.acls, new.acls)
+    delta.scram_credentials = _changed(old.scram_credentials, new.scram_credentials)
+    delta.delegation_tokens = _changed(old.delegation_tokens, new.delegation_tokens)
+    delta.quotas = _changed(old.quotas, new.quotas)
     return delta
 
 
-def _changed(old: Mapping[K, object], new: Mapping[K, object], changed: dict[K, None]) -> Work:
-    for number, key in enumerate(dict.fromkeys((*old, *new))):
-        if old.get(key) != new.get(key):
-            changed[key] = None
-        if not (number + 1) % PARTITIONS_PER_UNIT:
-            yield 1
+def _changed(old: Mapping[K, object], new: Mapping[K, object]) -> dict[K, None]:
+    return {key: None for key in (*old, *new) if old.get(key) != new.get(key)}

@@ -3,59 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar, cast
 
+from barnabas.broker.image import records
 from barnabas.broker.image.image import (
     NO_LEADER,
-    PARTITIONS_PER_UNIT,
     RECOVERING,
     TOPIC_RESOURCE,
     AclImage,
     BrokerImage,
-    ControllerImage,
-    DelegationTokenImage,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
-    QuotaEntity,
-    ScramCredentialImage,
     TopicImage,
 )
-from barnabas.broker.image.records import (
-    NO_LEADER_CHANGE,
-    AbortTransactionRecord,
-    AccessControlEntryRecord,
-    BeginTransactionRecord,
-    BrokerRegistrationChangeRecord,
-    ClearElrRecord,
-    ClientQuotaRecord,
-    ConfigRecord,
-    DelegationTokenRecord,
-    EndTransactionRecord,
-    FeatureLevelRecord,
-    FenceBrokerRecord,
-    ForeignRecord,
-    MetadataRecord,
-    NoOpRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-    RemoveAccessControlEntryRecord,
-    RemoveDelegationTokenRecord,
-    RemoveTopicRecord,
-    RemoveUserScramCredentialRecord,
-    TopicRecord,
-    UnfenceBrokerRecord,
-    UnregisterBrokerRecord,
-    UserScramCredentialRecord,
-)
+from barnabas.broker.image.records import NO_LEADER_CHANGE
 from barnabas.errors import InvariantViolated
-from barnabas.work import Work, finished
+
+K = TypeVar("K")
+V = TypeVar("V")
+_ACL_FIELDS: Final = attrgetter(*AclImage._fields)
 
 
-def changed_partition(partition: PartitionImage, change: PartitionChangeRecord) -> PartitionImage:
+def changed_partition(partition: PartitionImage, change: records.PartitionChangeRecord) -> PartitionImage:
     """`partition` after `change`. The leader epoch goes up if the change names a leader (or none)."""
     leads = change.leader != NO_LEADER_CHANGE
     ready = change.eligible_leader_replicas
@@ -78,33 +49,53 @@ def changed_partition(partition: PartitionImage, change: PartitionChangeRecord) 
     )
 
 
+class _Copied(Generic[K, V]):
+    """A mapping of the image, copied before its first change."""
+
+    __slots__ = ("_is_own", "_mapping")
+
+    def __init__(self, mapping: Mapping[K, V]) -> None:
+        self._mapping = mapping
+        self._is_own = False
+
+    def own(self) -> dict[K, V]:
+        """The copy, to be changed."""
+        if not self._is_own:
+            self._mapping, self._is_own = dict(self._mapping), True
+        return cast("dict[K, V]", self._mapping)
+
+    def published(self) -> dict[K, V]:
+        """The mapping for an image: the next change copies it again."""
+        self._is_own = False
+        return cast("dict[K, V]", self._mapping)
+
+
 class ImageBuilder:
     """Builds the image that follows `base`, which never changes: mappings are copied at their first change.
 
     Args:
         transaction: records of a metadata transaction that is open at `base`, None without one.
-        of_snapshot: the records are a snapshot's. It names topics before the first ProducerIdsRecord if Kafka wrote it, or if they were
+        of_snapshot: the records are a snapshot's. It names topics before the first records.ProducerIdsRecord if Kafka wrote it, or if they were
             created before the first producer id. Both count as created at the snapshot: no producer is wrongly younger than its topic.
     """
 
     def __init__(
-        self, base: MetadataImage, transaction: list[MetadataRecord] | None = None, *, of_snapshot: bool = False
+        self, base: MetadataImage, transaction: list[records.MetadataRecord] | None = None, *, of_snapshot: bool = False
     ) -> None:
-        self._base = base
         self._of_snapshot = of_snapshot
-        self._features: dict[str, int] | None = None
-        self._topics: dict[str, TopicImage] | None = None  # with the partitions as of the last `image()`
-        self._topics_by_id: dict[bytes, TopicImage] | None = None  # the same topics
+        self._features = _Copied(base.features)
+        self._topics = _Copied(base.topics_by_name)  # with the partitions as of the last `image()`
+        self._topics_by_id = _Copied(base.topics_by_id)  # the same topics
         self._partitions: dict[bytes, list[PartitionImage]] = {}  # of topics changed since
-        self._brokers: dict[int, BrokerImage] | None = None
-        self._controllers: dict[int, ControllerImage] | None = None
-        self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
+        self._brokers = _Copied(base.brokers)
+        self._controllers = _Copied(base.controllers)
+        self._configs = _Copied(base.configs)
         self._next_producer_id = base.next_producer_id
-        self._acls: dict[bytes, AclImage] | None = None
-        self._scram_credentials: dict[tuple[int, str], ScramCredentialImage] | None = None
-        self._delegation_tokens: dict[str, DelegationTokenImage] | None = None
-        self._quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
-        self._foreign: list[bytes] | None = None
+        self._acls = _Copied(base.acls)
+        self._scram_credentials = _Copied(base.scram_credentials)
+        self._delegation_tokens = _Copied(base.delegation_tokens)
+        self._quotas = _Copied(base.quotas)
+        self._foreign = list(base.foreign)
         self._transaction = transaction
         self._offset, self._epoch, self._timestamp_ms = base.offset, base.epoch, base.timestamp_ms
         self.delta = MetadataDelta()
@@ -115,18 +106,18 @@ class ImageBuilder:
         return self._transaction is not None
 
     @property
-    def transaction(self) -> list[MetadataRecord] | None:
+    def transaction(self) -> list[records.MetadataRecord] | None:
         """The records of the open metadata transaction: for the builder of the next image."""
         return self._transaction
 
-    def replay(self, record: MetadataRecord) -> None:
+    def replay(self, record: records.MetadataRecord) -> None:
         """Raises InvariantViolated if the record contradicts the ones before it."""
         if self._transaction is not None:
-            if isinstance(record, EndTransactionRecord):
+            if isinstance(record, records.EndTransactionRecord):
                 pending, self._transaction = self._transaction, None
                 for each in pending:
                     self.replay(each)
-            elif isinstance(record, AbortTransactionRecord):
+            elif isinstance(record, records.AbortTransactionRecord):
                 self._transaction = None
             else:
                 self._transaction.append(record)
@@ -141,90 +132,42 @@ class ImageBuilder:
         self._offset, self._epoch, self._timestamp_ms = offset, epoch, timestamp_ms
 
     def image(self) -> MetadataImage:
-        image: MetadataImage = finished(self.image_in_slices())
-        return image
-
-    def image_in_slices(self) -> Work:
-        """As `image`, with a yield after each topic. Replay nothing until it has returned."""
         for topic_id, partitions in self._partitions.items():
-            topic = self._topics_by_id_now()[topic_id]._replace(partitions=tuple(partitions))
+            topic = self._topics_by_id.own()[topic_id]._replace(partitions=tuple(partitions))
             if self._of_snapshot and not topic.first_producer_id:
                 topic = topic._replace(first_producer_id=self._next_producer_id)
             self._put(topic)
-            yield 1 + len(partitions) // PARTITIONS_PER_UNIT
         self._partitions.clear()
-        base = self._base
         return MetadataImage(
             offset=self._offset,
             epoch=self._epoch,
             timestamp_ms=self._timestamp_ms,
-            features=base.features if self._features is None else dict(self._features),
-            topics_by_name=base.topics_by_name if self._topics is None else dict(self._topics),
-            topics_by_id=base.topics_by_id if self._topics_by_id is None else dict(self._topics_by_id),
-            brokers=base.brokers if self._brokers is None else dict(self._brokers),
-            controllers=base.controllers if self._controllers is None else dict(self._controllers),
-            configs=base.configs if self._configs is None else dict(self._configs),
+            features=self._features.published(),
+            topics_by_name=self._topics.published(),
+            topics_by_id=self._topics_by_id.published(),
+            brokers=self._brokers.published(),
+            controllers=self._controllers.published(),
+            configs=self._configs.published(),
             next_producer_id=self._next_producer_id,
-            acls=base.acls if self._acls is None else dict(self._acls),
-            scram_credentials=base.scram_credentials
-            if self._scram_credentials is None
-            else dict(self._scram_credentials),
-            delegation_tokens=base.delegation_tokens
-            if self._delegation_tokens is None
-            else dict(self._delegation_tokens),
-            quotas=base.quotas if self._quotas is None else dict(self._quotas),
-            foreign=base.foreign if self._foreign is None else tuple(self._foreign),
+            acls=self._acls.published(),
+            scram_credentials=self._scram_credentials.published(),
+            delegation_tokens=self._delegation_tokens.published(),
+            quotas=self._quotas.published(),
+            foreign=tuple(self._foreign),
         )
 
-    # --- copies on the first change -------------------------------------------------------------------------------
-
-    def _topics_now(self) -> dict[str, TopicImage]:
-        if self._topics is None:
-            self._topics = dict(self._base.topics_by_name)
-        return self._topics
-
-    def _topics_by_id_now(self) -> dict[bytes, TopicImage]:
-        if self._topics_by_id is None:
-            self._topics_by_id = dict(self._base.topics_by_id)
-        return self._topics_by_id
-
     def _put(self, topic: TopicImage) -> None:
-        self._topics_now()[topic.name] = topic
-        self._topics_by_id_now()[topic.topic_id] = topic
+        self._topics.own()[topic.name] = topic
+        self._topics_by_id.own()[topic.topic_id] = topic
 
     def _partitions_of(self, topic_id: bytes) -> list[PartitionImage]:
         partitions = self._partitions.get(topic_id)
         if partitions is None:
-            topic = self._topics_by_id_now().get(topic_id)
+            topic = self._topics_by_id.own().get(topic_id)
             if topic is None:
                 raise InvariantViolated(f"metadata record for topic id {topic_id.hex()}, which does not exist")
             partitions = self._partitions[topic_id] = list(topic.partitions)
         return partitions
-
-    def _brokers_now(self) -> dict[int, BrokerImage]:
-        if self._brokers is None:
-            self._brokers = dict(self._base.brokers)
-        return self._brokers
-
-    def _configs_now(self) -> dict[tuple[int, str], Mapping[str, str]]:
-        if self._configs is None:
-            self._configs = dict(self._base.configs)
-        return self._configs
-
-    def _acls_now(self) -> dict[bytes, AclImage]:
-        if self._acls is None:
-            self._acls = dict(self._base.acls)
-        return self._acls
-
-    def _scram_credentials_now(self) -> dict[tuple[int, str], ScramCredentialImage]:
-        if self._scram_credentials is None:
-            self._scram_credentials = dict(self._base.scram_credentials)
-        return self._scram_credentials
-
-    def _delegation_tokens_now(self) -> dict[str, DelegationTokenImage]:
-        if self._delegation_tokens is None:
-            self._delegation_tokens = dict(self._base.delegation_tokens)
-        return self._delegation_tokens
 
     def _touch(self, topic_id: bytes, partition: int) -> None:
         touched = self.delta.partitions.get(topic_id)
@@ -234,14 +177,14 @@ class ImageBuilder:
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
-    def _topic(self, record: TopicRecord) -> None:
-        if record.name in self._topics_now():
-            raise InvariantViolated(f"TopicRecord for topic {record.name!r}, which exists")
+    def _topic(self, record: records.TopicRecord) -> None:
+        if record.name in self._topics.own():
+            raise InvariantViolated(f"records.TopicRecord for topic {record.name!r}, which exists")
         self._put(TopicImage(record.name, record.topic_id, (), self._next_producer_id))
         self._partitions[record.topic_id] = []
         self.delta.created[record.topic_id] = None
 
-    def _partition(self, record: PartitionRecord) -> None:
+    def _partition(self, record: records.PartitionRecord) -> None:
         partitions = self._partitions_of(record.topic_id)
         image = PartitionImage(
             leader=record.leader,
@@ -261,13 +204,15 @@ class ImageBuilder:
         elif record.partition_id == len(partitions):
             partitions.append(image)
         else:
-            raise InvariantViolated(f"PartitionRecord {record.partition_id} where {len(partitions)} is next")
+            raise InvariantViolated(f"records.PartitionRecord {record.partition_id} where {len(partitions)} is next")
         self._touch(record.topic_id, record.partition_id)
 
-    def _partition_change(self, record: PartitionChangeRecord) -> None:
+    def _partition_change(self, record: records.PartitionChangeRecord) -> None:
         partitions = self._partitions_of(record.topic_id)
         if not 0 <= record.partition_id < len(partitions):
-            raise InvariantViolated(f"PartitionChangeRecord for partition {record.partition_id} of {len(partitions)}")
+            raise InvariantViolated(
+                f"records.PartitionChangeRecord for partition {record.partition_id} of {len(partitions)}"
+            )
         was = partitions[record.partition_id]
         now = partitions[record.partition_id] = changed_partition(was, record)
         self.delta.unclean_elections += now.leader not in (
@@ -277,26 +222,26 @@ class ImageBuilder:
             *was.eligible_leader_replicas,
         )
         if record.leader_recovery_state == RECOVERING:
-            topic = self._topics_now().pop(self._topics_by_id_now()[record.topic_id].name)
+            topic = self._topics.own().pop(self._topics_by_id.own()[record.topic_id].name)
             self._put(topic._replace(first_producer_id=self._next_producer_id))  # now the youngest topic
         self._touch(record.topic_id, record.partition_id)
 
-    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+    def _remove_topic(self, record: records.RemoveTopicRecord) -> None:
         partitions = tuple(self._partitions_of(record.topic_id))
-        topic = self._topics_by_id_now().pop(record.topic_id)._replace(partitions=partitions)
+        topic = self._topics_by_id.own().pop(record.topic_id)._replace(partitions=partitions)
         name = topic.name
-        del self._topics_now()[name]
+        del self._topics.own()[name]
         del self._partitions[record.topic_id]
-        if (TOPIC_RESOURCE, name) in self._configs_now():
-            del self._configs_now()[TOPIC_RESOURCE, name]
+        if (TOPIC_RESOURCE, name) in self._configs.own():
+            del self._configs.own()[TOPIC_RESOURCE, name]
         self.delta.partitions.pop(record.topic_id, None)
         if record.topic_id in self.delta.created:
             del self.delta.created[record.topic_id]  # created and deleted between two images: never published
         else:
             self.delta.deleted[record.topic_id] = topic
 
-    def _clear_elr(self, record: ClearElrRecord) -> None:
-        for name, topic in list(self._topics_now().items()):
+    def _clear_elr(self, record: records.ClearElrRecord) -> None:
+        for name, topic in list(self._topics.own().items()):
             if record.topic_name not in ("", name):
                 continue
             partitions = self._partitions_of(topic.topic_id)
@@ -308,10 +253,9 @@ class ImageBuilder:
 
     # --- brokers and controllers ----------------------------------------------------------------------------------
 
-    def _register_broker(self, record: RegisterBrokerRecord) -> None:
+    def _register_broker(self, record: records.RegisterBrokerRecord) -> None:
         cordoned = record.cordoned_log_dirs
-        brokers = self._brokers_now()
-        brokers[record.broker_id] = BrokerImage(
+        self._brokers.own()[record.broker_id] = BrokerImage(
             broker_id=record.broker_id,
             epoch=record.broker_epoch,
             incarnation_id=record.incarnation_id,
@@ -325,13 +269,13 @@ class ImageBuilder:
         )
         self.delta.brokers[record.broker_id] = None
 
-    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
+    def _unregister_broker(self, record: records.UnregisterBrokerRecord) -> None:
         self._registered(record.broker_id, record.broker_epoch)
-        del self._brokers_now()[record.broker_id]
+        del self._brokers.own()[record.broker_id]
         self.delta.brokers[record.broker_id] = None
 
     def _registered(self, broker_id: int, broker_epoch: int) -> BrokerImage:
-        broker = self._brokers_now().get(broker_id)
+        broker = self._brokers.own().get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             raise InvariantViolated(
                 f"metadata record for broker {broker_id} epoch {broker_epoch}, registered is {broker}"
@@ -340,16 +284,16 @@ class ImageBuilder:
 
     def _change_broker(self, broker_id: int, broker_epoch: int, **changes: Any) -> None:
         broker = self._registered(broker_id, broker_epoch)
-        self._brokers_now()[broker_id] = broker._replace(**changes)
+        self._brokers.own()[broker_id] = broker._replace(**changes)
         self.delta.brokers[broker_id] = None
 
-    def _fence(self, record: FenceBrokerRecord) -> None:
+    def _fence(self, record: records.FenceBrokerRecord) -> None:
         self._change_broker(record.id, record.epoch, fenced=True)
 
-    def _unfence(self, record: UnfenceBrokerRecord) -> None:
+    def _unfence(self, record: records.UnfenceBrokerRecord) -> None:
         self._change_broker(record.id, record.epoch, fenced=False)
 
-    def _registration_change(self, record: BrokerRegistrationChangeRecord) -> None:
+    def _registration_change(self, record: records.BrokerRegistrationChangeRecord) -> None:
         changes: dict[str, Any] = {}
         if record.fenced:
             changes["fenced"] = record.fenced > 0
@@ -361,81 +305,58 @@ class ImageBuilder:
             changes["cordoned_directories"] = tuple(record.cordoned_log_dirs)
         self._change_broker(record.broker_id, record.broker_epoch, **changes)
 
-    def _register_controller(self, record: RegisterControllerRecord) -> None:
-        if self._controllers is None:
-            self._controllers = dict(self._base.controllers)
-        self._controllers[record.controller_id] = ControllerImage(
-            record.controller_id, record.incarnation_id, tuple(record.end_points), tuple(record.features)
-        )
+    def _register_controller(self, record: records.RegisterControllerRecord) -> None:
+        self._controllers.own()[record.controller_id] = record
 
     # --- security and quotas --------------------------------------------------------------------------------------
 
-    def _acl(self, record: AccessControlEntryRecord) -> None:
-        self._acls_now()[record.id] = AclImage(
-            resource_type=record.resource_type,
-            resource_name=record.resource_name,
-            pattern_type=record.pattern_type,
-            principal=record.principal,
-            host=record.host,
-            operation=record.operation,
-            permission_type=record.permission_type,
-        )
+    def _acl(self, record: records.AccessControlEntryRecord) -> None:
+        self._acls.own()[record.id] = AclImage._make(_ACL_FIELDS(record))
         self.delta.acls[record.id] = None
 
-    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
-        if self._acls_now().pop(record.id, None) is None:
+    def _remove_acl(self, record: records.RemoveAccessControlEntryRecord) -> None:
+        if self._acls.own().pop(record.id, None) is None:
             raise InvariantViolated(f"metadata record removes ACL {record.id.hex()}, which does not exist")
         self.delta.acls[record.id] = None
 
-    def _scram_credential(self, record: UserScramCredentialRecord) -> None:
+    def _scram_credential(self, record: records.UserScramCredentialRecord) -> None:
         key = (record.mechanism, record.name)
-        self._scram_credentials_now()[key] = ScramCredentialImage(
-            record.salt, record.stored_key, record.server_key, record.iterations
-        )
+        self._scram_credentials.own()[key] = record
         self.delta.scram_credentials[key] = None
 
-    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+    def _remove_scram_credential(self, record: records.RemoveUserScramCredentialRecord) -> None:
         key = (record.mechanism, record.name)
-        if self._scram_credentials_now().pop(key, None) is None:
+        if self._scram_credentials.own().pop(key, None) is None:
             raise InvariantViolated(f"metadata record removes a SCRAM credential of {record.name!r}, which has none")
         self.delta.scram_credentials[key] = None
 
-    def _delegation_token(self, record: DelegationTokenRecord) -> None:
-        self._delegation_tokens_now()[record.token_id] = DelegationTokenImage(
-            token_id=record.token_id,
-            owner=record.owner,
-            requester=record.requester,
-            renewers=tuple(record.renewers),
-            issue_ms=record.issue_timestamp,
-            max_ms=record.max_timestamp,
-            expiry_ms=record.expiration_timestamp,
-        )
+    def _delegation_token(self, record: records.DelegationTokenRecord) -> None:
+        self._delegation_tokens.own()[record.token_id] = record
         self.delta.delegation_tokens[record.token_id] = None
 
-    def _remove_delegation_token(self, record: RemoveDelegationTokenRecord) -> None:
-        self._delegation_tokens_now().pop(record.token_id, None)
+    def _remove_delegation_token(self, record: records.RemoveDelegationTokenRecord) -> None:
+        self._delegation_tokens.own().pop(record.token_id, None)
         self.delta.delegation_tokens[record.token_id] = None
 
-    def _quota(self, record: ClientQuotaRecord) -> None:
+    def _quota(self, record: records.ClientQuotaRecord) -> None:
         entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
-        if self._quotas is None:
-            self._quotas = dict(self._base.quotas)
-        values = dict(self._quotas.get(entity, {}))
+        quotas = self._quotas.own()
+        values = dict(quotas.get(entity, {}))
         if record.remove:
             values.pop(record.key, None)
         else:
             values[record.key] = record.value
         if values:
-            self._quotas[entity] = values
+            quotas[entity] = values
         else:
-            self._quotas.pop(entity, None)
+            quotas.pop(entity, None)
         self.delta.quotas[entity] = None
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
-    def _config(self, record: ConfigRecord) -> None:
+    def _config(self, record: records.ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
-        configs = self._configs_now()
+        configs = self._configs.own()
         settings = dict(configs.get(resource, {}))
         if record.value is None:
             settings.pop(record.name, None)
@@ -447,53 +368,49 @@ class ImageBuilder:
             configs.pop(resource, None)
         self.delta.configs[resource] = None
 
-    def _feature(self, record: FeatureLevelRecord) -> None:
-        if self._features is None:
-            self._features = dict(self._base.features)
+    def _feature(self, record: records.FeatureLevelRecord) -> None:
         if record.feature_level:
-            self._features[record.name] = record.feature_level
+            self._features.own()[record.name] = record.feature_level
         else:
-            self._features.pop(record.name, None)
+            self._features.own().pop(record.name, None)
         self.delta.features = True
 
-    def _producer_ids(self, record: ProducerIdsRecord) -> None:
+    def _producer_ids(self, record: records.ProducerIdsRecord) -> None:
         self._next_producer_id = record.next_producer_id
 
-    def _begin(self, _record: BeginTransactionRecord) -> None:
+    def _begin(self, _record: records.BeginTransactionRecord) -> None:
         self._transaction = []
 
-    def _nothing(self, _record: NoOpRecord) -> None:
+    def _nothing(self, _record: records.NoOpRecord) -> None:
         pass
 
-    def _keep(self, record: ForeignRecord) -> None:
-        if self._foreign is None:
-            self._foreign = list(self._base.foreign)
+    def _keep(self, record: records.ForeignRecord) -> None:
         self._foreign.append(record.value)
 
 
 _REPLAY: Final[dict[type, Callable[[ImageBuilder, Any], None]]] = {
-    TopicRecord: ImageBuilder._topic,
-    PartitionRecord: ImageBuilder._partition,
-    PartitionChangeRecord: ImageBuilder._partition_change,
-    RemoveTopicRecord: ImageBuilder._remove_topic,
-    ClearElrRecord: ImageBuilder._clear_elr,
-    RegisterBrokerRecord: ImageBuilder._register_broker,
-    UnregisterBrokerRecord: ImageBuilder._unregister_broker,
-    FenceBrokerRecord: ImageBuilder._fence,
-    UnfenceBrokerRecord: ImageBuilder._unfence,
-    BrokerRegistrationChangeRecord: ImageBuilder._registration_change,
-    RegisterControllerRecord: ImageBuilder._register_controller,
-    ConfigRecord: ImageBuilder._config,
-    FeatureLevelRecord: ImageBuilder._feature,
-    ProducerIdsRecord: ImageBuilder._producer_ids,
-    BeginTransactionRecord: ImageBuilder._begin,
-    NoOpRecord: ImageBuilder._nothing,
-    AccessControlEntryRecord: ImageBuilder._acl,
-    RemoveAccessControlEntryRecord: ImageBuilder._remove_acl,
-    UserScramCredentialRecord: ImageBuilder._scram_credential,
-    RemoveUserScramCredentialRecord: ImageBuilder._remove_scram_credential,
-    DelegationTokenRecord: ImageBuilder._delegation_token,
-    RemoveDelegationTokenRecord: ImageBuilder._remove_delegation_token,
-    ClientQuotaRecord: ImageBuilder._quota,
-    ForeignRecord: ImageBuilder._keep,
+    records.TopicRecord: ImageBuilder._topic,
+    records.PartitionRecord: ImageBuilder._partition,
+    records.PartitionChangeRecord: ImageBuilder._partition_change,
+    records.RemoveTopicRecord: ImageBuilder._remove_topic,
+    records.ClearElrRecord: ImageBuilder._clear_elr,
+    records.RegisterBrokerRecord: ImageBuilder._register_broker,
+    records.UnregisterBrokerRecord: ImageBuilder._unregister_broker,
+    records.FenceBrokerRecord: ImageBuilder._fence,
+    records.UnfenceBrokerRecord: ImageBuilder._unfence,
+    records.BrokerRegistrationChangeRecord: ImageBuilder._registration_change,
+    records.RegisterControllerRecord: ImageBuilder._register_controller,
+    records.ConfigRecord: ImageBuilder._config,
+    records.FeatureLevelRecord: ImageBuilder._feature,
+    records.ProducerIdsRecord: ImageBuilder._producer_ids,
+    records.BeginTransactionRecord: ImageBuilder._begin,
+    records.NoOpRecord: ImageBuilder._nothing,
+    records.AccessControlEntryRecord: ImageBuilder._acl,
+    records.RemoveAccessControlEntryRecord: ImageBuilder._remove_acl,
+    records.UserScramCredentialRecord: ImageBuilder._scram_credential,
+    records.RemoveUserScramCredentialRecord: ImageBuilder._remove_scram_credential,
+    records.DelegationTokenRecord: ImageBuilder._delegation_token,
+    records.RemoveDelegationTokenRecord: ImageBuilder._remove_delegation_token,
+    records.ClientQuotaRecord: ImageBuilder._quota,
+    records.ForeignRecord: ImageBuilder._keep,
 }

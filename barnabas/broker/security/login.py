@@ -229,14 +229,16 @@ class ServerLogins:
         if by_token:
             return self._token_credential(mechanism, name)
         found = self._current.image.scram_credentials.get((SCRAM_MECHANISMS[mechanism], name))
-        return None if found is None else StoredCredential(*found, LoginIdentity(name))
+        if found is None:
+            return None
+        return StoredCredential(found.salt, found.stored_key, found.server_key, found.iterations, LoginIdentity(name))
 
     def _token_credential(self, mechanism: str, token_id: str) -> StoredCredential | None:
         """A delegation token's credential: its password is its HMAC in base64 (KIP-48)."""
         token, secret = self._current.image.delegation_tokens.get(token_id), self._token_secret
         if token is None or secret is None:
             return None
-        expires_at_ms = min(token.expiry_ms, token.max_ms)
+        expires_at_ms = min(token.expiration_timestamp, token.max_timestamp)
         if expires_at_ms <= self.reactor.clock.now_ms():
             return None
         # The keys may have been evicted since they were derived in a thread.

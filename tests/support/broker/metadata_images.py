@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.controller.core.decision import ClusterView
@@ -15,6 +16,7 @@ from barnabas.broker.image.records import MetadataRecord, PartitionRecord, Topic
 from barnabas.broker.image.replay import ImageBuilder
 from barnabas.protocol.messages.cluster import BrokerRegistrationRequest
 
+R = TypeVar("R")
 _incarnations = count(1)
 
 
@@ -42,14 +44,20 @@ def registration(broker_id: int, *, previous: int = -1, **fields: Any) -> Broker
         log_dirs=[directory_of(broker_id)],
         previous_broker_epoch=previous,
     )
-    for name, value in fields.items():
-        setattr(request, name, value)
-    return request
+    return changed(request, **fields)
 
 
 def register(image: MetadataImage, broker_id: int, *, previous: int = -1, unfence: bool = True) -> MetadataImage:
     image = replayed(image, register_broker(view(image), registration(broker_id, previous=previous)).records)
     return replayed(image, unfence_broker(view(image), broker_id)) if unfence else image
+
+
+def changed(record: R, **values: object) -> R:
+    """A copy of a record with other values."""
+    found = copy(record)
+    for name, value in values.items():
+        setattr(found, name, value)
+    return found
 
 
 def cluster(brokers: Sequence[int] = (1,)) -> MetadataImage:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
+from copy import copy
 from typing import Final
 
 from barnabas.broker.api.principal import USER, Principal
-from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
-from barnabas.broker.image.image import DelegationTokenImage, MetadataImage
+from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
+from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.image.records import DelegationTokenRecord, MetadataRecord, RemoveDelegationTokenRecord
 from barnabas.broker.sasl.scram_server import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
@@ -19,23 +20,22 @@ from barnabas.protocol.messages.delegation_tokens import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
-from barnabas.work import Work
 
 RENEWERS_MAX: Final = 100  # of one token
 TOKENS_MAX: Final = 100_000  # in the cluster: every node keeps them
 NAME_LENGTH_MAX: Final = 1_000
-TOKENS_A_YIELD: Final = 64
 EXPIRED_OF_A_DECISION_MAX: Final = 1_000
 MS_MAX: Final = 2**62
 
 
-def token_parties(token: DelegationTokenImage) -> tuple[str, ...]:
+def token_parties(token: DelegationTokenRecord) -> tuple[str, ...]:
     """Owner, requester and renewers, as "User:alice": they may describe the token."""
     return (token.owner, token.requester, *token.renewers)
 
 
-@LongDecision[CreateDelegationTokenRequest, CreateDelegationTokenResponse]
-def create_token(view: ClusterView, request: CreateDelegationTokenRequest) -> Work:
+def create_token(
+    view: ClusterView, request: CreateDelegationTokenRequest
+) -> MetadataDecision[CreateDelegationTokenResponse]:
     secret = _secret(view)
     now_ms, requester = view.now_ms, view.principal
     owner = requester
@@ -48,7 +48,9 @@ def create_token(view: ClusterView, request: CreateDelegationTokenRequest) -> Wo
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if len(view.image.delegation_tokens) >= TOKENS_MAX:
         raise BrokerError(ErrorCode.POLICY_VIOLATION)
-    yield from _check_number(view, str(owner))
+    held = sum(token.owner == str(owner) for token in view.image.delegation_tokens.values())
+    if held >= view.config.get_int("delegation.token.max.per.owner"):  # expired ones count until they are removed
+        raise BrokerError(ErrorCode.POLICY_VIOLATION)
     longest_ms = view.config.get_int("delegation.token.max.lifetime.ms")
     if request.max_lifetime_ms > 0:
         longest_ms = min(longest_ms, request.max_lifetime_ms)
@@ -78,37 +80,37 @@ def create_token(view: ClusterView, request: CreateDelegationTokenRequest) -> Wo
     return MetadataDecision(answer, [record])
 
 
-@LongDecision[RenewDelegationTokenRequest, RenewDelegationTokenResponse]
-def renew_token(view: ClusterView, request: RenewDelegationTokenRequest) -> Work:
-    token = yield from _found(view, bytes(request.hmac))
+def renew_token(
+    view: ClusterView, request: RenewDelegationTokenRequest
+) -> MetadataDecision[RenewDelegationTokenResponse]:
+    token = _found(view, bytes(request.hmac))
     _check_alive(token, view.now_ms)
     _check_party(token, view.principal)
     period_ms = view.config.get_int("delegation.token.expiry.time.ms")
     if request.renew_period_ms > 0:
         period_ms = min(period_ms, request.renew_period_ms)
-    expiry_ms = min(token.max_ms, view.now_ms + period_ms)
+    expiry_ms = min(token.max_timestamp, view.now_ms + period_ms)
     return MetadataDecision(RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms), [_renewed(token, expiry_ms)])
 
 
-@LongDecision[ExpireDelegationTokenRequest, ExpireDelegationTokenResponse]
-def expire_token(view: ClusterView, request: ExpireDelegationTokenRequest) -> Work:
-    token = yield from _found(view, bytes(request.hmac))
+def expire_token(
+    view: ClusterView, request: ExpireDelegationTokenRequest
+) -> MetadataDecision[ExpireDelegationTokenResponse]:
+    token = _found(view, bytes(request.hmac))
     _check_party(token, view.principal)
     if request.expiry_time_period_ms < 0:
         answer = ExpireDelegationTokenResponse(expiry_timestamp_ms=view.now_ms)
         return MetadataDecision(answer, [RemoveDelegationTokenRecord(token_id=token.token_id)])
     _check_alive(token, view.now_ms)
-    expiry_ms = min(token.max_ms, view.now_ms + request.expiry_time_period_ms)
+    expiry_ms = min(token.max_timestamp, view.now_ms + request.expiry_time_period_ms)
     return MetadataDecision(ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms), [_renewed(token, expiry_ms)])
 
 
-def expired_tokens(image: MetadataImage, now_ms: int) -> Work:
+def expired_tokens(image: MetadataImage, now_ms: int) -> MetadataDecision[bool]:
     """Removes a limited number of expired tokens; the answer is whether more may remain."""
     found: list[MetadataRecord] = []
-    for number, token in enumerate(image.delegation_tokens.values()):
-        if number % TOKENS_A_YIELD == 0:
-            yield 1
-        if min(token.max_ms, token.expiry_ms) < now_ms:
+    for token in image.delegation_tokens.values():
+        if min(token.max_timestamp, token.expiration_timestamp) < now_ms:
             found.append(RemoveDelegationTokenRecord(token_id=token.token_id))
             if len(found) == EXPIRED_OF_A_DECISION_MAX:
                 return MetadataDecision(True, found)
@@ -122,48 +124,28 @@ def _secret(view: ClusterView) -> str:
     return secret
 
 
-def _check_number(view: ClusterView, owner: str) -> Work:
-    """Raises BrokerError(POLICY_VIOLATION) for one token too many of an owner; expired ones count until they are removed."""
-    left = view.config.get_int("delegation.token.max.per.owner")
-    for number, token in enumerate(view.image.delegation_tokens.values()):
-        if number % TOKENS_A_YIELD == 0:
-            yield 1
-        if token.owner == owner:
-            left -= 1
-            if left <= 0:
-                raise BrokerError(ErrorCode.POLICY_VIOLATION)
-
-
-def _found(view: ClusterView, wanted: bytes) -> Work:
+def _found(view: ClusterView, wanted: bytes) -> DelegationTokenRecord:
     secret = _secret(view)
-    for number, token in enumerate(view.image.delegation_tokens.values()):
-        if number % TOKENS_A_YIELD == 0:
-            yield 4
+    for token in view.image.delegation_tokens.values():
         if hmac.compare_digest(token_hmac(secret, token.token_id), wanted):
             return token
     raise BrokerError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
 
 
-def _check_alive(token: DelegationTokenImage, now_ms: int) -> None:
-    if min(token.max_ms, token.expiry_ms) < now_ms:
+def _check_alive(token: DelegationTokenRecord, now_ms: int) -> None:
+    if min(token.max_timestamp, token.expiration_timestamp) < now_ms:
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
 
 
-def _check_party(token: DelegationTokenImage, principal: Principal) -> None:
+def _check_party(token: DelegationTokenRecord, principal: Principal) -> None:
     if str(principal) not in (token.owner, *token.renewers):
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
 
 
-def _renewed(token: DelegationTokenImage, expiry_ms: int) -> DelegationTokenRecord:
-    return DelegationTokenRecord(
-        owner=token.owner,
-        requester=token.requester,
-        renewers=list(token.renewers),
-        issue_timestamp=token.issue_ms,
-        max_timestamp=token.max_ms,
-        expiration_timestamp=expiry_ms,
-        token_id=token.token_id,
-    )
+def _renewed(token: DelegationTokenRecord, expiry_ms: int) -> DelegationTokenRecord:
+    renewed = copy(token)
+    renewed.expiration_timestamp = expiry_ms
+    return renewed
 
 
 def _text(raw: bytes) -> str:

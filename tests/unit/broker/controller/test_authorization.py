@@ -32,7 +32,6 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesRequest,
 )
 from barnabas.protocol.registry import API, PERMISSIONS
-from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, replayed
 from tests.support.broker.some_access import Question, SomeAccess
 
@@ -57,8 +56,7 @@ def decided(request: Any, answer: Any, *allowed: Question) -> tuple[Any, Any]:
         got.append(request)
         return MetadataDecision(answer)
 
-    work: Any = authorized_decision(SomeAccess(*allowed), decide)(View(), request)
-    decision = finished(work)
+    decision: Any = authorized_decision(SomeAccess(*allowed), decide)(View(), request)
     return (got[0] if got else None), decision.answer
 
 

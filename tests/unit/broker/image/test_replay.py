@@ -42,8 +42,7 @@ from barnabas.broker.image.snapshot import snapshot_records
 from barnabas.broker.quorum.core.snapshots import decode_snapshot
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.records import decode_records, iter_batches
-from barnabas.work import finished
-from tests.support.broker.metadata_images import cluster, replayed, with_topic
+from tests.support.broker.metadata_images import changed, cluster, replayed, with_topic
 from tests.support.broker.standalone import GOLDEN
 
 A, B = bytes(15) + b"a", bytes(15) + b"b"
@@ -77,7 +76,7 @@ def _in_one_order(image: MetadataImage) -> MetadataImage:
         for number, broker in image.brokers.items()
     }
     controllers = {
-        number: controller._replace(features=tuple(sorted(controller.features, key=lambda feature: feature.name)))
+        number: changed(controller, features=sorted(controller.features, key=lambda feature: feature.name))
         for number, controller in image.controllers.items()
     }
     return replace(
@@ -288,7 +287,7 @@ def test_acls_credentials_tokens_and_quotas_are_changed_and_removed() -> None:
     assert base.acls[A].principal == "User:u"
     assert base.scram_credentials[1, "u"].iterations == 4096
     assert "stored" not in repr(base)
-    assert base.delegation_tokens["t"].expiry_ms == 7
+    assert base.delegation_tokens["t"].expiration_timestamp == 7
     assert base.quotas == {entity: {"producer_byte_rate": 5.0}}
     changed = replayed(base, [quota(6.0)])
     assert changed.quotas == {entity: {"producer_byte_rate": 6.0}}
@@ -306,7 +305,7 @@ def test_acls_credentials_tokens_and_quotas_are_changed_and_removed() -> None:
     keys = [list(delta.acls), list(delta.scram_credentials), list(delta.delegation_tokens), list(delta.quotas)]
     assert keys == [[A], [(1, "u")], ["t"], [entity]]
     assert not delta.empty
-    assert finished(difference(base, after)) == delta
+    assert difference(base, after) == delta
 
 
 def test_a_topic_that_came_and_went_between_two_images_is_not_told() -> None:

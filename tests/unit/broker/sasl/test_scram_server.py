@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from scramp import ScramClient as ForeignClient  # type: ignore[import-untyped]  # scramp has no types
 
-from barnabas.broker.image.image import ScramCredentialImage
+from barnabas.broker.image.records import UserScramCredentialRecord
 from barnabas.broker.sasl.scram_server import ScramServer, StoredCredential, salt_size
 from barnabas.broker.sasl.server_mechanism import LoginFailed, LoginIdentity
 from barnabas.broker.scheduling.slices import in_place
 from barnabas.broker.security.login import ServerLogins
+from tests.support.broker.metadata_images import changed
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
@@ -137,8 +138,10 @@ def test_the_keys_of_a_token_are_derived_before_the_step_that_looks_them_up() ->
     assert exchange.work(first) is None, "the second message is quick"
 
 
-SOMEBODY = ScramCredentialImage(b"salt-of-somebody", b"stored", b"server-key", 4_096)
-OF_KAFKA = SOMEBODY._replace(salt=b"1h4n2kq0zzv83ab5e7c9d0f2g6", iterations=8_192)
+SOMEBODY = UserScramCredentialRecord(
+    salt=b"salt-of-somebody", stored_key=b"stored", server_key=b"server-key", iterations=4_096
+)
+OF_KAFKA = UserScramCredentialRecord(salt=b"1h4n2kq0zzv83ab5e7c9d0f2g6", server_key=b"server-key", iterations=8_192)
 
 
 def logins_with(users: Any) -> ServerLogins:
@@ -153,7 +156,7 @@ def unknown(users: Any, name: str = "carol", mechanism: str = "SCRAM-SHA-256") -
 
 def test_the_salt_of_an_unknown_user_cannot_be_computed_from_what_clients_know() -> None:
     users = {(1, "admin"): SOMEBODY}
-    others = {(1, "admin"): SOMEBODY._replace(server_key=b"another-key")}
+    others = {(1, "admin"): changed(SOMEBODY, server_key=b"another-key")}
     salt, iterations = unknown(users)
     assert (len(salt), iterations) == (len(SOMEBODY.salt), SOMEBODY.iterations)
     assert unknown(dict(users)) == (salt, iterations)  # on every node
@@ -163,7 +166,7 @@ def test_the_salt_of_an_unknown_user_cannot_be_computed_from_what_clients_know()
 
 def test_unknown_users_look_like_users_of_every_kind() -> None:
     """Also the only user with more iterations, and salts of Kafka's tools: 130 random bits in base 36."""
-    users = {(1, "admin"): SOMEBODY, (1, "jim"): OF_KAFKA, (2, "eve"): SOMEBODY._replace(iterations=5_000)}
+    users = {(1, "admin"): SOMEBODY, (1, "jim"): OF_KAFKA, (2, "eve"): changed(SOMEBODY, iterations=5_000)}
     seen = [unknown(users, f"nobody-{number}") for number in range(400)]
     kinds = {(iterations, salt_size(salt)) for salt, iterations in seen}
     assert kinds == {(4_096, 16), (8_192, None)}
@@ -172,7 +175,7 @@ def test_unknown_users_look_like_users_of_every_kind() -> None:
     assert all(int(salt, 36) < 1 << 130 for salt in of_kafka)
     assert len({salt for salt, _ in seen}) == len(seen)
     assert unknown(users, mechanism="SCRAM-SHA-512")[1] == 5_000
-    long = {(1, "admin"): SOMEBODY._replace(salt=bytes(200))}
+    long = {(1, "admin"): changed(SOMEBODY, salt=bytes(200))}
     assert len(set(unknown(long)[0])) > 64, "a long salt repeats nothing"
 
 
@@ -182,7 +185,7 @@ def test_an_unknown_user_keeps_its_salt_when_users_are_added() -> None:
     names = [f"nobody-{number}" for number in range(60)]
     before = [unknown(users, name) for name in names]
     assert [unknown(more, name) for name in names] == before
-    more[1, "another"] = SOMEBODY._replace(iterations=6_000)
+    more[1, "another"] = changed(SOMEBODY, iterations=6_000)
     kept = sum(unknown(more, name) == former for name, former in zip(names, before, strict=True))
     assert 20 < kept < 60
 
