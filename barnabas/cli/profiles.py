@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,50 +85,42 @@ class Profiles:
 
     def create(self, name: str, properties: Mapping[str, str]) -> None:
         """Adds a profile and stores the file; the first one is used from now on."""
+        import tomlkit
 
-        def change(document: Any) -> None:
-            import tomlkit
-
+        with self._stored() as document:
             if self.used is None and not self.known:
                 document["use"] = name
             if "profile" not in document:
                 document["profile"] = tomlkit.table(is_super_table=True)
-            profiles = document["profile"]
-            inline = isinstance(profiles, tomlkit.items.InlineTable)
+            inline = isinstance(document["profile"], tomlkit.items.InlineTable)
             table = tomlkit.inline_table() if inline else tomlkit.table()
             for key, value in properties.items():
                 table[key] = value
-            profiles[name] = table
-
-        self._store(change)
+            document["profile"][name] = table
 
     def use(self, name: str) -> None:
         """Chooses the profile that is used without --profile; stores the file."""
         self.get(name)
-
-        def change(document: Any) -> None:
+        with self._stored() as document:
             document["use"] = name
-
-        self._store(change)
 
     def delete(self, name: str) -> None:
         """Removes a profile and stores the file. If it was the used one, none is used from now on."""
         self.get(name)
-
-        def change(document: Any) -> None:
+        with self._stored() as document:
             del document["profile"][name]
             if document.get("use") == name:
                 del document["use"]
 
-        self._store(change)
-
-    def _store(self, change: Callable[[Any], None]) -> None:
+    @contextmanager
+    def _stored(self) -> Iterator[Any]:
+        """The document to change; stores the file at the end."""
         from tempfile import NamedTemporaryFile  # here: reading a profile does not need it
 
         import tomlkit
 
         document = tomlkit.parse(self._text)
-        change(document)
+        yield document
         self._text = tomlkit.dumps(document)
         written = ""
         try:

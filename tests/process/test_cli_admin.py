@@ -16,7 +16,6 @@ from unittest import mock
 
 import pytest
 
-from barnabas.client import Consumer
 from barnabas.client.admin import Admin
 from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -26,7 +25,7 @@ from barnabas.protocol.messages.transactions import (
 from barnabas.testing import Broker, Cluster
 from tests.support.json_keys import documented, fitting, paths
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cli import Called, barnabas, called
+from tests.support.processes.cli import Called, called
 
 pytestmark = pytest.mark.process
 SECONDS_MAX = 60.0
@@ -380,23 +379,6 @@ def test_records_and_sizes_of_topics_are_shown(kafka: Broker, call: Any) -> None
     described = json.loads(call("topic", "describe", "sized", "--json").stdout)[0]["partitions"]
     assert [each["size_bytes"] for each in described] == [0, found["size_bytes"]]
     assert "  records 2  size " in call("topic", "describe", "sized").stdout
-
-
-def test_the_lag_is_not_known_where_nothing_is_committed(kafka: Broker, call: Any) -> None:
-    kafka.create_topic("unread")
-
-    async def join() -> None:
-        async with Consumer("unread", bootstrap_servers=kafka.bootstrap_servers, group_id="idle") as consumer:
-            while not consumer.assignment():
-                await consumer.getmany(timeout_ms=10)
-            shown = await asyncio.to_thread(barnabas, "group", "describe", "idle", "-b", kafka.bootstrap_servers)
-            assert shown.stdout.splitlines()[0].endswith("  1 member  lag -"), shown
-            shown = await asyncio.to_thread(
-                barnabas, "group", "describe", "idle", "--json", "-b", kafka.bootstrap_servers
-            )
-            assert json.loads(shown.stdout)[0]["lag"] is None
-
-    asyncio.run(join())
 
 
 def test_a_number_with_a_unit_is_told_as_kafka_takes_it(call: Any) -> None:

@@ -234,8 +234,10 @@ def test_a_refused_method_names_those_that_are_possible(url: str) -> None:
 # -- HTTP/1.1
 
 
-def test_several_requests_of_one_connection(url: str) -> None:
-    found = raw(url, (HEAD + b"\r\n") * 3 + HEAD + b"Connection: close\r\n\r\n", end=False)
+@pytest.mark.parametrize("end", [False, True], ids=["open", "half closed"])
+def test_several_requests_of_one_connection(url: str, end: bool) -> None:
+    """A client that sends no more gets the responses, too."""
+    found = raw(url, (HEAD + b"\r\n") * 3 + HEAD + b"Connection: close\r\n\r\n", end=end)
     assert found.count(b"HTTP/1.1 200 ") == 4
 
 

@@ -1,4 +1,4 @@
-"""The CSV of offsets: that of kafka-consumer-groups."""
+"""Groups: their lag, and the CSV of offsets, which is that of kafka-consumer-groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.group import read_offsets_csv
+from barnabas.cli.group import DESCRIBED, GroupReport, PartitionReport, _offsets_text, read_offsets_csv
+from barnabas.client.admin import GroupDescription, GroupMemberDescription
+from barnabas.client.types import TopicPartition
 
 
 def read(path: Path, text: str) -> dict[tuple[str, int], int]:
@@ -39,3 +41,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\x00")
     with pytest.raises(WrongCall, match="cannot read"):
         read_offsets_csv(tmp_path / "binary", "g")
+
+
+def test_the_lag_is_not_known_where_nothing_is_committed() -> None:
+    place = TopicPartition("unread", 0)
+    member = GroupMemberDescription("m-1", None, "c", "/127.0.0.1", (place,))
+    group = GroupDescription("idle", "Stable", "consumer", "range", (member,))
+    report = GroupReport(group, 1, (PartitionReport(place, None, 5, member),))
+    first, _, row = _offsets_text(report).splitlines()
+    assert first == "idle  Stable  classic  range  1 member  lag -"
+    assert row.split()[:4] == ["unread-0", "-", "5", "-"]
+    assert DESCRIBED.document(report)["lag"] is None
