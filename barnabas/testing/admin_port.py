@@ -46,7 +46,8 @@ _Work = Callable[[_Request], Awaitable[tuple[int, Any]]]
 
 
 class _Cluster(Running, Protocol):
-    def wire_faults(self) -> Faults: ...
+    @property
+    def faults(self) -> Faults: ...
 
 
 class AdminRoutes:
@@ -97,25 +98,25 @@ class AdminRoutes:
 
     async def _list(self, request: _Request) -> tuple[int, Any]:
         _nothing_else(request)
-        faults = self._cluster.wire_faults()
+        faults = self._cluster.faults
         await self._within(faults.settled())
         return 200, {"faults": [each.to_json() for each in faults.all()]}
 
     async def _install(self, request: _Request) -> tuple[int, Any]:
         _no_query(request)
         document, found = _checked(request.body)
-        made = await self._within(self._cluster.wire_faults().add(found))
+        made = await self._within(self._cluster.faults.add(found))
         told = [each.to_json() for each in made]
         single = isinstance(document, Mapping) and "faults" not in document
         return 201, told[0] if single else {"faults": told}
 
     async def _clear(self, request: _Request) -> tuple[int, Any]:
         _nothing_else(request)
-        return 200, {"removed": await self._within(self._cluster.wire_faults().cleared())}
+        return 200, {"removed": await self._within(self._cluster.faults.cleared())}
 
     async def _verify(self, request: _Request) -> tuple[int, Any]:
         _nothing_else(request)
-        await self._within(self._cluster.wire_faults().verified())
+        await self._within(self._cluster.faults.verified())
         return 200, {}
 
     async def _show(self, request: _Request) -> tuple[int, Any]:
@@ -127,7 +128,7 @@ class AdminRoutes:
         if hits is not None:
             await fault.aio.wait(hits, timeout_s)
         else:
-            await self._within(self._cluster.wire_faults().settled())
+            await self._within(self._cluster.faults.settled())
         return 200, fault.to_json(requests=True)
 
     async def _remove(self, request: _Request) -> tuple[int, Any]:
@@ -139,13 +140,13 @@ class AdminRoutes:
         return await self._tell("release_fault", self._fault(request))
 
     async def _tell(self, command: str, fault: Fault) -> tuple[int, Any]:
-        faults = self._cluster.wire_faults()
+        faults = self._cluster.faults
         await self._within(faults.told(command, fault))
         await self._within(faults.settled())
         return 200, fault.to_json(requests=True)
 
     def _fault(self, request: _Request) -> Fault:
-        text, faults = request.ids[0], self._cluster.wire_faults()
+        text, faults = request.ids[0], self._cluster.faults
         fault = faults.get(int(text)) if _is_number(text) else None
         if fault is None:
             known = ", ".join(str(each.number) for each in faults.all()[-10:]) or "there is none"

@@ -20,7 +20,6 @@ import barnabas.testing.history.reporting  # noqa: F401  # for the plugin, befor
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
-from barnabas.testing.handle import Handle
 from barnabas.testing.namespace import Namespace, leaked_clients
 from barnabas.testing.pool import ClusterPool
 from barnabas.testing.ports import checked_admin_port
@@ -137,7 +136,7 @@ class KafkaSession:
             raise pytest.UsageError(f"kafka_isolation: {unknown('isolation', self.isolation, ISOLATIONS)}")
         self.admin_port = _admin_port(config)
         # For the report of a failed test, and for traces.
-        Handle.history_level = "last" if config.getoption("--kafka-trace") == "off" else "all"
+        Cluster._history_level = "last" if config.getoption("--kafka-trace") == "off" else "all"
         self.run_id = SystemRng().uuid().hex()[:8]  # tells the names of this run from those of others on a shared Kafka
         self.numbers = itertools.count(1)
         self._spares = ClusterPool()
@@ -183,7 +182,7 @@ class KafkaSession:
             self._spares.give_back(kafka)
 
     def close(self) -> None:
-        Handle.history_level = ""
+        Cluster._history_level = ""
         self._spares.close()
 
 

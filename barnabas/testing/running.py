@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Running(Protocol):
-    """`Handle` documents these."""
+    """`Cluster` documents these."""
 
     @property
     def seed(self) -> str: ...
@@ -25,3 +25,8 @@ class Running(Protocol):
     def backend(self, what: str) -> Backend: ...
 
     def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T: ...
+
+    async def wait_async(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T: ...
+
+    @property
+    def faults(self) -> Any: ...  # Faults, which use this

@@ -14,8 +14,8 @@ import pytest
 from barnabas import __version__
 from barnabas.runtime.clock import SystemClock
 from barnabas.testing import kit_thread
+from barnabas.testing.cluster import Cluster
 from barnabas.testing.errors import KitError, patience
-from barnabas.testing.handle import Handle
 from barnabas.testing.history.core.evidence import clock
 from barnabas.testing.history.handles import History
 from barnabas.testing.history.last_requests import WAITS
@@ -46,7 +46,7 @@ def failure_text(node_id: str, seed: int | None) -> str:
     """
     lines: list[str] = []
     for handle in kit_thread.kept():
-        if isinstance(handle, Handle):
+        if isinstance(handle, Cluster):
             lines += _of_cluster(handle)
     if not lines:
         return ""
@@ -57,14 +57,14 @@ def failure_text(node_id: str, seed: int | None) -> str:
     return "\n".join(each if len(each) <= CHARS_MAX else f"{each[: CHARS_MAX - 1]}…" for each in lines)
 
 
-def _of_cluster(handle: Handle) -> list[str]:
+def _of_cluster(handle: Cluster) -> list[str]:
     try:
         return kit_thread.wait(_lines(handle), 2 * ASKED_S * patience())
     except Exception as error:  # the failure of the test must be shown, whatever the brokers do
         return [f"{handle!r} could not be asked: {type(error).__name__}: {error}"]
 
 
-async def _lines(handle: Handle) -> list[str]:
+async def _lines(handle: Cluster) -> list[str]:
     core = handle.core()
     faults = [
         f"  {each}: {each.counted} {'hit' if each.counted == 1 else 'hits'}"
@@ -88,7 +88,7 @@ async def _lines(handle: Handle) -> list[str]:
 # -- requests
 
 
-async def _requests(handle: Handle, core: Core, open_ids: set[str]) -> tuple[list[str], list[str]]:
+async def _requests(handle: Cluster, core: Core, open_ids: set[str]) -> tuple[list[str], list[str]]:
     """Lines for each client, by its id: those with an open transaction first, then those without an answer, then the newest."""
     history = handle.noted()
     if history is None:
@@ -241,8 +241,8 @@ def _values(found: Counter[bytes]) -> str:
     return ", ".join(values[:VALUES_SHOWN]) + more
 
 
-def _histories() -> list[tuple[Handle, History]]:
-    found = [(each, each.noted()) for each in kit_thread.kept() if isinstance(each, Handle)]
+def _histories() -> list[tuple[Cluster, History]]:
+    found = [(each, each.noted()) for each in kit_thread.kept() if isinstance(each, Cluster)]
     return [(handle, history) for handle, history in found if history is not None and history.level == "all"]
 
 
@@ -267,7 +267,7 @@ def _traces(item: pytest.Item, report: pytest.TestReport, seed: int) -> list[str
     return lines
 
 
-def _written(handle: Handle, history: History, path: Path, header: dict[str, object]) -> str:
+def _written(handle: Cluster, history: History, path: Path, header: dict[str, object]) -> str:
     try:
         kit_thread.wait(history.write(path, header), WRITE_S)
     except (OSError, KitError) as error:

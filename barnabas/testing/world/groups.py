@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin.types import GroupDescription, GroupMemberDescription
     from barnabas.testing.core import Core
     from barnabas.testing.faults.handles import Fault
-    from barnabas.testing.handle import Handle
+    from barnabas.testing.running import Running
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class GroupActions:
     evict = blocking(GroupActionsAio.evict)
     move = blocking(GroupActionsAio.move)
 
-    def __init__(self, cluster: Handle, name: str) -> None:
+    def __init__(self, cluster: Running, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise KitError(f"group({name!r}): write the id of a group as text")
         self.name = name
@@ -80,7 +80,8 @@ class GroupActions:
             api: one whose requests name a group, for example "SyncGroup", "JoinGroup", "OffsetCommit", "ConsumerGroupHeartbeat".
             times: how many wait; None: all.
         """
-        return self._cluster.wire_faults().on(api, group=self.name, times=times).hold()
+        held: Fault = self._cluster.faults.on(api, group=self.name, times=times).hold()
+        return held
 
     def __repr__(self) -> str:
         return f"<group {self.name!r}>"

@@ -14,7 +14,7 @@ from barnabas.testing.world.pipe import FREE, Flow
 from barnabas.testing.world.sides import Side
 
 if TYPE_CHECKING:
-    from barnabas.testing.handle import Handle
+    from barnabas.testing.running import Running
 
 CALLS_KEPT: Final = 1_000  # of each fault
 POLL_S: Final = 0.001
@@ -96,7 +96,7 @@ class DiskState:
 class Surroundings(Extension):
     """See the module."""
 
-    def __init__(self, host: Handle) -> None:
+    def __init__(self, host: Running) -> None:
         self.host = host
         self.links: list[LinkState] = []
         self.disks: list[DiskState] = []
@@ -106,7 +106,7 @@ class Surroundings(Extension):
         host.core().extensions.append(self)
 
     @classmethod
-    def of(cls, handle: Handle, what: str) -> Surroundings:
+    def of(cls, handle: Running, what: str) -> Surroundings:
         """The surroundings of a cluster. Raises KitError if it does not run, NotPossible if it was started elsewhere."""
         core = handle.core()
         if core.backend.mode == "remote":
