@@ -52,7 +52,7 @@ def test_acls_over_the_controller_listener(secured: tuple[str, str]) -> None:
 
 
 def test_a_token_by_the_tool_of_tokens(secured: tuple[str, str], tmp_path: Path) -> None:
-    """It prints what the broker answers, whose answers are compared with those of Kafka: test_tokens_diff.py."""
+    """It prints what the broker answers, whose answers are compared with those of Kafka: test_golden_answers.py."""
     properties = tmp_path / "alice.properties"
     properties.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="

@@ -1,4 +1,4 @@
-"""Kerberos principals, rules and the names that Kafka makes of them (tests/oracle/test_kerberos_names_diff.py confirms them)."""
+"""Kerberos principals, rules and the names that Kafka makes of them (tests/oracle/test_golden_answers.py confirms them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Principals of certificates: the names and the mapping are Kafka's (tests/oracle/test_certificate_names_diff.py confirms them)."""
+"""Principals of certificates: the names and the mapping are Kafka's (tests/oracle/test_golden_answers.py confirms them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of Kerberos principals: the rules are Kafka's (tests/oracle/test_kerberos_names_diff.py confirms the table)."""
+"""Names of Kerberos principals: the rules are Kafka's (tests/oracle/test_golden_answers.py confirms the table)."""
 
 from __future__ import annotations
 
