@@ -100,15 +100,16 @@ async def test_null_is_not_the_text_null(kafka: Cluster) -> None:
 
 def test_a_write_whose_answer_a_fault_cuts_is_recorded_with_its_effect(kafka: Cluster) -> None:
     kafka.create_topic("cut")
+    _ = kafka.history
     kafka.faults.on("Produce").disconnect(at="applied")
     with Wire(kafka.broker(1).address, client_id="app") as peer, pytest.raises(ConnectionResetError):
         peer.produce(9, "cut", 0, [b"tea"])
-    [produced] = kafka.history.of(Produced)
+    [produced] = kafka.history.of(Produced, topic="cut")
     [met] = kafka.history.of(FaultMet)
     assert (produced.base_offset, produced.error, met.action) == (0, "", "disconnect")
     assert met.connection == produced.connection
     assert met.number < produced.number
-    assert [each.connection for each in kafka.history.of(Closed)] == [met.connection]
+    assert [each.connection for each in kafka.history.of(Closed)].count(met.connection) == 1
 
 
 def test_a_request_that_a_fault_lets_pass_is_no_hit(kafka: Cluster) -> None:
