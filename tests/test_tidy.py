@@ -21,13 +21,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "barnabas"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-DOCSTRING_LINES_MAX = 25
+DOCSTRING_LINES_MAX = {"barnabas": 111_440, "tests": 116_510}
 INTERNAL_TOPIC = re.compile(r"__(consumer_offsets|transaction_state|cluster_metadata|share_group_state)(-\d+)?")
 HOME_OF_INTERNAL_TOPICS = Path("protocol/internal_topics.py")
 ANY_IN_BROKER_MAX = 48  # uses of the type Any in barnabas/broker; lower it when you remove some
 
 # Physical lines of code, and words of hand-written documents: they fall, and only a new feature raises them by what it needs.
-LINES_MAX = {"barnabas": 112_920, "tests": 119_150}
+LINES_MAX = {"barnabas": 111_440, "tests": 116_510}
 WORDS_MAX = 45_000
 DRAWN = ("configuration.md", "coverage.md", "metrics.md")  # tables
 
