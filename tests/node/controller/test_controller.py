@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from barnabas.broker.controller.controller import DECISION_UNITS, RECORDS_AT_ONCE
+from barnabas.broker.controller.controller import DECISION_UNITS
 from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
 from barnabas.broker.image.image import MetadataDelta, MetadataImage
 from barnabas.broker.image.records import (
@@ -496,30 +496,3 @@ async def test_a_lost_leadership_answers_a_long_decision(node: Node) -> None:
     goes_on.set()
     await until(lambda: not node.slices.busy)
     assert len(answers) == 1
-
-
-async def test_long_decisions_leave_the_loop(node: Node) -> None:
-    controller, in_thread = node.quorum_controller, node.slices.in_thread
-    assert controller is not None
-    calls: list[int] = []
-
-    def counted(*call: Any) -> object:
-        calls.append(len(call))
-        return in_thread(*call)
-
-    node.slices.in_thread = counted
-    answers: list[Any] = []
-    controller.handle(creation("a"), answers.append)
-    await until(lambda: bool(answers))
-    assert len(calls) == 1, "a request of an administrator"
-    times: list[int] = []
-
-    def many(_view: ClusterView) -> MetadataDecision[str]:
-        times.append(1)
-        records = [ConfigRecord(resource_type=4, name=f"k{at}", value="v") for at in range(RECORDS_AT_ONCE + 1)]
-        return MetadataDecision("many", records)
-
-    controller.submit(many, answers.append)
-    await until(lambda: len(answers) == 2)
-    assert (answers[1], len(times), len(calls)) == ("many", 1, 2), "decided once, its records are encoded there"
-    assert len(node.image.cluster_config) > RECORDS_AT_ONCE
