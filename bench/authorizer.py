@@ -48,7 +48,7 @@ def main() -> None:
     for shape, acl in SHAPES.items():
         image = MetadataImage(acls={n.to_bytes(16, "big"): acl(n) for n in range(ACLS)})
         authorizer = Authorizer(AuthorizerSettings(), lambda: True)
-        delta = difference(MetadataImage(), image)
+        delta = finished(difference(MetadataImage(), image))
         began = time.perf_counter()
         finished(authorizer.follow(image, delta))
         built_ms = (time.perf_counter() - began) * 1e3

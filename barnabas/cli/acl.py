@@ -28,6 +28,7 @@ from barnabas.client.admin import (
     AclResourceType,
     PatternType,
 )
+from barnabas.work import finished
 
 CLUSTER_NAME: Final = "kafka-cluster"
 _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -182,7 +183,7 @@ def _ruling(acls: Sequence[AclBinding], asked: AclBinding, settings: AuthorizerS
         for each in acls
     ]
     image = MetadataImage(acls={number.to_bytes(16, "big"): each for number, each in enumerate(images)})
-    authorizer.on_image(MetadataImage(), image, difference(MetadataImage(), image))
+    authorizer.on_image(MetadataImage(), image, finished(difference(MetadataImage(), image)))
     return authorizer.explain(
         asked.principal, java_address(asked.host), asked.operation, asked.resource_type, asked.resource_name
     )

@@ -41,6 +41,10 @@ from barnabas.protocol.batch_layout import (
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.compression import compress, decompress
 from barnabas.protocol.record_codec import NewRecord, Record
+from barnabas.work import Steps
+
+VALUES_PER_STEP = 64
+UNITS_OF_VALUES = 12  # of work, to encode as many values
 
 CONTROL_ABORT = 0
 CONTROL_COMMIT = 1
@@ -228,6 +232,19 @@ def encode_records(records: Sequence[NewRecord]) -> EncodedRecords:
     base_timestamp = records[0].timestamp
     data, max_timestamp = record_codec.encode(records, base_timestamp)
     return EncodedRecords(data, len(records), base_timestamp, max_timestamp)
+
+
+def encode_values_in_slices(values: Sequence[bytes], timestamp: int) -> Steps[EncodedRecords]:
+    """Encodes values as records without keys. Raises LocalProtocolError without values."""
+    if not values:
+        raise LocalProtocolError("a batch needs at least one record")
+    parts = []
+    for first in range(0, len(values), VALUES_PER_STEP):
+        records = [NewRecord(None, value, timestamp) for value in values[first : first + VALUES_PER_STEP]]
+        parts.append(record_codec.encode(records, timestamp, first)[0])
+        if len(records) == VALUES_PER_STEP:
+            yield UNITS_OF_VALUES
+    return EncodedRecords(b"".join(parts), len(values), timestamp, timestamp)
 
 
 def build_batch(

@@ -95,7 +95,7 @@ class Voter:
 
     # --- the listener
 
-    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes], size_bytes: int) -> None:
+    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
         self.names = [record.name for value in values if isinstance(record := decode_record(value), TopicRecord)]
 
     def on_committed(self, batches: Buffer) -> None:

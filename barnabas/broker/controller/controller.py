@@ -16,12 +16,12 @@ from barnabas.broker.api.call import Done
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.controller.core.authorization import authorized_decision, check_cluster_operation
 from barnabas.broker.controller.core.config_remarks import remarks_on_change
-from barnabas.broker.controller.core.decision import AnyDone, ClusterView, MetadataDecision, deliver
+from barnabas.broker.controller.core.decision import AnyDone, ClusterView, LongDecision, MetadataDecision, deliver
 from barnabas.broker.controller.core.delegation_tokens import expired_tokens
 from barnabas.broker.controller.core.elections import UNCLEAN_KEY
 from barnabas.broker.controller.core.isr import elect_unclean_leaders
 from barnabas.broker.controller.core.registration import bootstrap_records
-from barnabas.broker.controller.core.requests import ADMINISTRATION, DECISIONS
+from barnabas.broker.controller.core.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.controller.liveness import HeartbeatSource, Liveness
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
@@ -33,25 +33,22 @@ from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quotas.client_quotas import QuotaWindow
 from barnabas.broker.quotas.mutations import MutatingClient, MutationPermits, MutationQuotas
 from barnabas.broker.scheduling.reactor import Reactor
-from barnabas.broker.scheduling.slices import Slice, Slices
+from barnabas.broker.scheduling.slices import Slice, Slices, WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger
 from barnabas.network_port import Network
 from barnabas.ports import Disk
-from barnabas.protocol.exchange import is_long
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
-from barnabas.protocol.record_codec import NewRecord
-from barnabas.protocol.records import EncodedRecords, encode_records
+from barnabas.protocol.records import encode_values_in_slices
 from barnabas.protocol.schema import Message
-from barnabas.work import UNITS_PER_SLICE, in_worker
+from barnabas.work import UNITS_PER_SLICE, Work, finished
 
 log = logger("kafka.controller")
 
 A = TypeVar("A")
-Decide = Callable[[ClusterView], MetadataDecision[object]]
+Decide = Callable[[ClusterView], MetadataDecision[object] | Work]
 
 DECISION_UNITS: Final = 4  # of any decision, besides its records
-RECORDS_AT_ONCE: Final = 500  # of one decision: more are encoded and replayed in the worker thread
 THROTTLE_TIME: Final = "throttle_time_ms"
 NOT_ACTIVE: Final = -1  # the epoch of an inactive controller
 
@@ -72,24 +69,7 @@ class _Queued(NamedTuple):
     decide: Decide
     done: AnyDone
     between: bool  # a heartbeat: see `submit`
-    in_worker: bool
     since_ms: int
-
-
-class _Change(NamedTuple):
-    """Records to append, and the image after them."""
-
-    records: Sequence[MetadataRecord]
-    encoded: EncodedRecords
-    image: MetadataImage
-
-
-class _Outcome(NamedTuple):
-    """Of one decision. `change` is None without records."""
-
-    done: AnyDone
-    answer: object
-    change: _Change | None
 
 
 class _Answers(NamedTuple):
@@ -104,7 +84,7 @@ class QuorumController:
 
     It decides on an image with everything appended, committed or not; the next wake-up does not wait for the last one's commit. Answers
     keep the order of the requests and are sent once their records, or those that they are based on, are committed and in the published
-    image. Requests of administrators are decided in the worker thread; later decisions wait, so the image does not change in between.
+    image. A long decision, its encoding and its replay run in slices; later decisions wait, so the image does not change in between.
     """
 
     def __init__(
@@ -138,8 +118,8 @@ class QuorumController:
         self.image: MetadataImage = EMPTY_IMAGE  # with everything appended; valid only while active
         self.liveness = Liveness(reactor, config, network, peers, self, self.submit)
         self._queue: deque[_Queued] = deque()
-        self._long: Slice | None = None  # decisions in the worker thread
-        self._in_worker: list[_Queued] = []  # what it decides
+        self._long: Slice | None = None  # a decision that runs in slices
+        self._long_done: AnyDone | None = None  # its callback
         self._flush_due = False
         self._waiting: deque[_Answers] = deque()  # ascending by offset
         self.observer: ControllerObserver | None = None  # None: nothing is measured
@@ -170,12 +150,15 @@ class QuorumController:
         log.info("Node is the active controller: node_id=%d epoch=%d", self._node_id, epoch)
         if open_transaction is not None:
             # KIP-868: a new leader aborts the transaction that its predecessor left open.
-            aborted = [AbortTransactionRecord(reason="the controller changed")]
-            self._append(_change(ImageBuilder(self.image, open_transaction), self._view(), aborted, self._now_ms()))
+            finished(
+                self._append(
+                    ImageBuilder(self.image, open_transaction),
+                    [AbortTransactionRecord(reason="the controller changed")],
+                )
+            )
         if not self.image.features:
             formatted = [decode_record(value) for value in read_bootstrap(self._disk)]
-            records = bootstrap_records(self._config, formatted)
-            self._append(_change(ImageBuilder(self.image), self._view(), records, self._now_ms()))
+            finished(self._append(ImageBuilder(self.image), bootstrap_records(self._config, formatted)))
         self.liveness.begin()
         self.submit(elect_unclean_leaders)
 
@@ -188,7 +171,9 @@ class QuorumController:
         self.image = EMPTY_IMAGE
         self.liveness.end()
         waiting = [done for answers in self._waiting for done, _ in answers.answers]
-        waiting += [queued.done for queued in (*self._in_worker, *self._queue)]
+        if self._long_done is not None:
+            waiting.append(self._long_done)
+        waiting += [queued.done for queued in self._queue]
         self._cancel_long()
         self._waiting.clear()
         self._appended.clear()
@@ -206,7 +191,7 @@ class QuorumController:
     def _cancel_long(self) -> None:
         if self._long is not None:
             self._long.cancel()
-        self._long, self._in_worker = None, []
+        self._long = self._long_done = None
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -237,35 +222,40 @@ class QuorumController:
             decide = DECISIONS.get(type(request))
             if decide is None:
                 raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not for the controller")
-            in_worker = type(request) in ADMINISTRATION or is_long(request)
-            allowed = authorized_decision(access.fixed() if in_worker else access, decide)
-            permits, now_ms = self.mutations.permits(client), self._reactor.clock.now_ms()
-
-            def decided(view: ClusterView) -> MetadataDecision[object]:
-                return allowed(replace(view, permits=permits, principal=access.principal, now_ms=now_ms), request)
-
-            self.submit(decided, done if permits is None else partial(_throttled, permits, done), in_worker=in_worker)
+            allowed = authorized_decision(access, decide)
+            in_slices = allowed.in_slices if isinstance(allowed, LongDecision) else allowed
+            permits = self.mutations.permits(client)
+            if type(request) in OF_CLIENTS:
+                now_ms = self._reactor.clock.now_ms()
+                self.submit(
+                    lambda view: in_slices(replace(view, principal=access.principal, now_ms=now_ms), request), done
+                )
+            elif permits is None:
+                self.submit(lambda view: in_slices(view, request), done)
+            else:
+                self.submit(
+                    lambda view: in_slices(replace(view, permits=permits), request), partial(_throttled, permits, done)
+                )
 
     def submit(
         self,
-        decide: Callable[[ClusterView], MetadataDecision[A]],
+        decide: Callable[[ClusterView], MetadataDecision[A] | Work],
         done: Done[A] = lambda answer: None,
         *,
         between: bool = False,
-        in_worker: bool = False,
     ) -> None:
         """Queues a decision; it runs with all others that arrive within controller.quorum.append.linger.ms.
 
         `done` gets the answer once its records are committed and published, or the BrokerError that `decide` raises. `between`: the
         decision (a heartbeat) runs before all that wait, and during a long decision if it has no records: a session must not end because a
-        client sends many requests. `in_worker`: it may take long, and touches nothing that the loop changes.
+        client sends many requests.
         """
         if not self.active:
             done(_not_controller(self._node_id))
             return
         # Heartbeats are before all others, and in order.
         ahead = sum(1 for _ in takewhile(lambda each: each.between, self._queue)) if between else len(self._queue)
-        self._queue.insert(ahead, _Queued(decide, done, between, in_worker, self._reactor.clock.monotonic_ms()))
+        self._queue.insert(ahead, _Queued(decide, done, between, self._reactor.clock.monotonic_ms()))
         if not self._flush_due:
             self._flush_due = True
             linger_ms = self._config.get_int("controller.quorum.append.linger.ms")
@@ -284,48 +274,28 @@ class QuorumController:
         if self._long is not None:
             self._decide_between()
             return
+        answers: list[tuple[AnyDone, object]] = []
         left = UNITS_PER_SLICE
         while self._queue and left > 0:
             queued = self._queue.popleft()
-            if queued.in_worker:
-                self._decide_in_worker(queued)
-                return
             began_ms = self._reactor.clock.monotonic_ms()
-            view = self._view()
-            decision = _decision(queued, view)
-            if len(decision.records) > RECORDS_AT_ONCE:
-                self._queue.appendleft(queued._replace(decide=_constant(decision), in_worker=True))
-                continue
-            self._take([_outcome(queued, decision, view, self._now_ms())])
-            self._observe([queued], began_ms)
-            left -= DECISION_UNITS + len(decision.records)
-        if self._queue:
+            work = self._decided(queued.decide)
+            rest = advance(work)
+            if self.observer is not None:
+                now_ms = self._reactor.clock.monotonic_ms()
+                self.observer.on_decision(began_ms - queued.since_ms, now_ms - began_ms)
+            if not isinstance(rest, WorkResult):
+                self._long_done = queued.done
+                self._long = self._slices.start(rest, self._on_decided, self._on_failed)
+                break
+            answers.append((queued.done, rest.result))
+            left -= DECISION_UNITS + rest.units
+        if self._queue and self._long is None:
             self._flush_due = True
             self._reactor.next_turn(self._flush)
-
-    def _decide_in_worker(self, first: _Queued) -> None:
-        """Decides what waits for the worker thread, up to the first decision that does not."""
-        group = [first]
-        while self._queue and self._queue[0].in_worker:
-            group.append(self._queue.popleft())
-        began_ms = self._reactor.clock.monotonic_ms()
-        view = replace(self._view(), config=self._config.fixed())
-
-        def done(outcomes: list[_Outcome]) -> None:
-            self._long, self._in_worker = None, []
-            self._take(outcomes)
-            self._observe(group, began_ms)
-            self._flush()
-
-        self._in_worker = group
-        work = in_worker(partial(_decide_all, group, view, self._now_ms()))
-        self._long = self._slices.start(work, done, self._on_failed)
-
-    def _observe(self, group: list[_Queued], began_ms: int) -> None:
-        if self.observer is not None:
-            took_ms = self._reactor.clock.monotonic_ms() - began_ms
-            for queued in group:
-                self.observer.on_decision(began_ms - queued.since_ms, took_ms)
+        if answers:
+            self._waiting.append(_Answers(self._quorum.log_end_offset, answers))
+            self._answer(self._current.image)
 
     def _decide_between(self) -> None:
         """Makes decisions that need not wait for a long decision; they see the image at its begin."""
@@ -340,49 +310,60 @@ class QuorumController:
             except BrokerError as error:
                 answers.append((queued.done, error))
                 continue
-            if decision.records:
-                kept.append(queued)
-            else:
+            if isinstance(decision, MetadataDecision) and not decision.records:
                 answers.append((queued.done, decision.answer))
+            else:
+                kept.append(queued)
         self._queue = kept
         if answers:
             self._waiting.append(_Answers(self._quorum.log_end_offset, answers))
             self._answer(self._current.image)
 
     def _view(self) -> ClusterView:
-        return ClusterView(
-            self.image, self._config, self._reactor.rng.uuid, self._quorum.log_end_offset, epoch=self.epoch
-        )
+        return ClusterView(self.image, self._config, self._reactor.rng.uuid, self._quorum.log_end_offset)
+
+    def _on_decided(self, answer: object) -> None:
+        done, self._long, self._long_done = self._long_done, None, None
+        if done is not None:
+            self._waiting.append(_Answers(self._quorum.log_end_offset, [(done, answer)]))
+            self._answer(self._current.image)
+        self._flush()
 
     def _on_failed(self, error: BaseException) -> None:
-        self._long, self._in_worker = None, []
+        self._long = self._long_done = None
         raise error
 
-    def _take(self, outcomes: Sequence[_Outcome]) -> None:
-        """Appends the records of each decision as one batch, none if this node no longer leads. Then the answers wait."""
-        answers = []
-        for done, answer, change in outcomes:
-            try:
-                if change is not None:
-                    self._append(change)
-            except BrokerError as error:
-                answer = error.with_traceback(None)
-            answers.append((done, answer))
-        self._waiting.append(_Answers(self._quorum.log_end_offset, answers))
-        self._answer(self._current.image)
+    def _decided(self, decide: Decide) -> Work:
+        try:
+            decision = decide(self._view())
+            if not isinstance(decision, MetadataDecision):
+                decision = yield from decision
+            if decision.records:
+                yield from self._append(ImageBuilder(self.image), decision.records)
+        except BrokerError as error:
+            return error
+        except InvariantViolated:
+            raise
+        except Exception:  # a bug in one decision must not prevent the others' answers
+            log.exception("Decision of the controller failed")
+            return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return decision.answer
 
-    def _append(self, change: _Change) -> None:
-        last_offset = self._quorum.append(change.encoded)
-        if last_offset != change.image.offset:
-            raise InvariantViolated(f"records decided for offset {change.image.offset} are at {last_offset}")
-        self.image = change.image
+    def _append(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> Work:
+        """Appends records as one batch, or none if this node no longer leads."""
+        values = []
+        for record in records:
+            values.append(encode_record(record))
+            builder.replay(record)
+            yield 1
+        encoded = yield from encode_values_in_slices(values, self._reactor.clock.now_ms())
+        last_offset = self._quorum.append(encoded)
         if self.observer is not None:
             self._appended.append((last_offset, self._reactor.clock.monotonic_ms()))
-        for remark in remarks_on_change(change.records):
+        for remark in remarks_on_change(records):
             log.warning("Changed setting: %s", remark)
-
-    def _now_ms(self) -> int:
-        return self._reactor.clock.now_ms()
+        builder.advance(last_offset, self.epoch, self._reactor.clock.now_ms())
+        self.image = yield from builder.image_in_slices()
 
     # --- publication ----------------------------------------------------------------------------------------------
 
@@ -408,51 +389,6 @@ class QuorumController:
         while self._waiting and self._waiting[0].next_offset <= image.offset + 1:
             for done, answer in self._waiting.popleft().answers:
                 deliver(done, answer)
-
-
-def _decide_all(group: Sequence[_Queued], view: ClusterView, now_ms: int) -> list[_Outcome]:
-    """Each decision sees the records of those before it."""
-    outcomes = []
-    for queued in group:
-        outcome = _outcome(queued, _decision(queued, view), view, now_ms)
-        outcomes.append(outcome)
-        if outcome.change is not None:
-            image = outcome.change.image
-            view = replace(view, image=image, next_offset=image.offset + 1)
-    return outcomes
-
-
-def _decision(queued: _Queued, view: ClusterView) -> MetadataDecision[object]:
-    """With a BrokerError as answer if it is refused."""
-    try:
-        return queued.decide(view)
-    except BrokerError as error:
-        return MetadataDecision(error.with_traceback(None))
-    except InvariantViolated:
-        raise
-    except Exception:  # a bug in one decision must not prevent the others' answers
-        log.exception("Decision of the controller failed")
-        return MetadataDecision(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
-
-
-def _constant(decision: MetadataDecision[object]) -> Decide:
-    return lambda _view: decision
-
-
-def _outcome(queued: _Queued, decision: MetadataDecision[object], view: ClusterView, now_ms: int) -> _Outcome:
-    records = decision.records
-    return _Outcome(
-        queued.done, decision.answer, _change(ImageBuilder(view.image), view, records, now_ms) if records else None
-    )
-
-
-def _change(builder: ImageBuilder, view: ClusterView, records: Sequence[MetadataRecord], now_ms: int) -> _Change:
-    values = []
-    for record in records:
-        values.append(NewRecord(None, encode_record(record), now_ms))
-        builder.replay(record)
-    builder.advance(view.next_offset + len(records) - 1, view.epoch, now_ms)
-    return _Change(records, encode_records(values), builder.image())
 
 
 def _refusal(access: Access, request: Message) -> BrokerError | None:
@@ -483,7 +419,7 @@ class _TokenExpiry:
         self,
         reactor: Reactor,
         config: BrokerConfig,
-        submit: Callable[..., None],
+        submit: Callable[[Callable[[ClusterView], Work], Callable[[bool | BrokerError], None]], None],
     ) -> None:
         self._reactor = reactor
         self._config = config
@@ -504,7 +440,7 @@ class _TokenExpiry:
 
     def _remove(self) -> None:
         now_ms = self._reactor.clock.now_ms()
-        self._submit(lambda view: expired_tokens(view.image, now_ms), self._removed, in_worker=True)
+        self._submit(lambda view: expired_tokens(view.image, now_ms), self._removed)
 
     def _removed(self, more: bool | BrokerError) -> None:
         if more is True:

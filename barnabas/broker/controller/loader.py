@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import NamedTuple
+from typing import Final
 
 from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.controller.controller import QuorumController
@@ -20,14 +19,13 @@ from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices, WorkResult, advance
 from barnabas.errors import InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
-from barnabas.protocol.records import decode_records, iter_batches
-from barnabas.work import LONG_BYTES, Work, finished, in_worker
+from barnabas.protocol.batch_layout import HEADER_SIZE
+from barnabas.protocol.compression import decompress
+from barnabas.protocol.records import iter_batches
+from barnabas.storage.steps import record_slices
+from barnabas.work import Work, finished
 
-
-class _Replayed(NamedTuple):
-    image: MetadataImage
-    delta: MetadataDelta
-    open_transaction: list[MetadataRecord] | None
+UNITS_OF_A_RECORD: Final = 2  # of work: decoded and replayed
 
 
 class MetadataLoader:
@@ -62,19 +60,16 @@ class MetadataLoader:
 
     # --- from the quorum ------------------------------------------------------------------------------------------
 
-    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes], size_bytes: int) -> None:
-        replay = partial(self._replay_snapshot, snapshot, values, self.image, self._reactor.clock.now_ms())
-        self._begin(replay, long=size_bytes > LONG_BYTES)
+    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
+        self._begin(self._replay_snapshot(snapshot, values))
 
     def on_committed(self, batches: Buffer) -> None:
         """Replays whole committed batches and publishes one image."""
-        copied = batches if isinstance(batches, bytes) else bytes(batches)
-        replay = partial(self._replay_batches, copied, ImageBuilder(self.image, self.open_transaction))
-        self._begin(replay, long=len(copied) > LONG_BYTES)
+        self._begin(self._replay_batches(batches if isinstance(batches, bytes) else bytes(batches)))
 
-    def _begin(self, replay: Callable[[], _Replayed], *, long: bool) -> None:
-        """Until the image is published the quorum delivers nothing more. Raises InvariantViolated, UnsupportedFeatures."""
-        rest = advance(self._publish(replay, long=long))
+    def _begin(self, work: Work) -> None:
+        """Until all slices have run the quorum delivers nothing more. Raises InvariantViolated, UnsupportedFeatures."""
+        rest = advance(work)
         if isinstance(rest, WorkResult):
             return
         if self._quorum.hold():
@@ -82,32 +77,35 @@ class MetadataLoader:
         else:
             finished(rest)
 
-    @staticmethod
-    def _replay_snapshot(
-        snapshot: SnapshotId, values: Iterable[bytes], former: MetadataImage, now_ms: int
-    ) -> _Replayed:
+    def _replay_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> Work:
         builder = ImageBuilder(EMPTY_IMAGE, of_snapshot=True)
         try:
             for value in values:
                 builder.replay(decode_record(value))
+                yield UNITS_OF_A_RECORD
         except RemoteProtocolError as error:
             raise InvariantViolated(f"metadata snapshot {snapshot} is damaged: {error}") from error
-        builder.advance(snapshot.end_offset - 1, snapshot.epoch, now_ms)
-        image = builder.image()
-        return _Replayed(image, difference(former, image), None)
+        builder.advance(snapshot.end_offset - 1, snapshot.epoch, self._reactor.clock.now_ms())
+        image = yield from builder.image_in_slices()
+        delta = yield from difference(self.image, image)
+        yield from self._publish(image, delta, None)
 
-    @staticmethod
-    def _replay_batches(batches: bytes, builder: ImageBuilder) -> _Replayed:
+    def _replay_batches(self, batches: bytes) -> Work:
+        builder = ImageBuilder(self.image, self.open_transaction)
         try:
             for position, header in iter_batches(batches):
                 if not header.is_control:
-                    for record in decode_records(batches, position, header):
-                        if record.value is not None:
-                            builder.replay(decode_record(record.value))
+                    packed = memoryview(batches)[position + HEADER_SIZE : position + header.size_bytes]
+                    for _, records in record_slices(decompress(header.compression, packed), header):
+                        for record in records:
+                            if record.value is not None:
+                                builder.replay(decode_record(record.value))
+                            yield UNITS_OF_A_RECORD
                 builder.advance(header.last_offset, header.leader_epoch, header.max_timestamp)
         except RemoteProtocolError as error:
-            raise InvariantViolated(f"the metadata log is damaged: {error}") from error
-        return _Replayed(builder.image(), builder.delta, builder.transaction)
+            raise InvariantViolated(f"the metadata log is damaged after offset {self.image.offset}: {error}") from error
+        image = yield from builder.image_in_slices()
+        yield from self._publish(image, builder.delta, builder.transaction)
 
     def on_leading(self, epoch: int) -> None:
         """This node leads the quorum, and everything committed before is published."""
@@ -126,9 +124,10 @@ class MetadataLoader:
 
     # --- publishing -----------------------------------------------------------------------------------------------
 
-    def _publish(self, replay: Callable[[], _Replayed], *, long: bool) -> Work:
+    def _publish(
+        self, image: MetadataImage, delta: MetadataDelta, open_transaction: list[MetadataRecord] | None
+    ) -> Work:
         """Slow parts apply the image in slices (`CurrentImage.prepare`); then it is published in one turn."""
-        image, delta, open_transaction = (yield from in_worker(replay)) if long else replay()
         if delta.features:
             check_features(image)
         check_no_tiers(image, delta)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from barnabas.broker.image.records import (
     DelegationTokenRecord,
@@ -15,6 +15,7 @@ from barnabas.broker.image.records import (
     RegisteredFeature,
     UserScramCredentialRecord,
 )
+from barnabas.work import Work
 
 K = TypeVar("K")
 
@@ -23,6 +24,7 @@ RECOVERED, RECOVERING = 0, 1  # leader recovery states
 # of ConfigRecord, DescribeConfigs and IncrementalAlterConfigs
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
 
+PARTITIONS_PER_UNIT: Final = 50  # of work: copied or compared
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -228,12 +230,13 @@ class MetadataDelta:
         )
 
 
-def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
-    """Between any two images: for a snapshot that replaces the image."""
+def difference(old: MetadataImage, new: MetadataImage) -> Work:
+    """The MetadataDelta between any two images, with a yield after each topic, for a snapshot that replaces the image."""
     delta = MetadataDelta(features=old.features != new.features)
-    delta.deleted = {
-        topic_id: topic for topic_id, topic in old.topics_by_id.items() if topic_id not in new.topics_by_id
-    }
+    for topic_id, topic in old.topics_by_id.items():
+        yield 1
+        if topic_id not in new.topics_by_id:
+            delta.deleted[topic_id] = topic
     for topic_id, topic in new.topics_by_id.items():
         former = old.topics_by_id.get(topic_id)
         if former is None:
@@ -246,14 +249,19 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
         }
         if changed:
             delta.partitions[topic_id] = changed
-    delta.configs = _changed(old.configs, new.configs)
-    delta.brokers = _changed(old.brokers, new.brokers)
-    delta.acls = _changed(old.acls, new.acls)
-    delta.scram_credentials = _changed(old.scram_credentials, new.scram_credentials)
-    delta.delegation_tokens = _changed(old.delegation_tokens, new.delegation_tokens)
-    delta.quotas = _changed(old.quotas, new.quotas)
+        yield 1 + len(topic.partitions) // PARTITIONS_PER_UNIT
+    yield from _changed(old.configs, new.configs, delta.configs)
+    yield from _changed(old.brokers, new.brokers, delta.brokers)
+    yield from _changed(old.acls, new.acls, delta.acls)
+    yield from _changed(old.scram_credentials, new.scram_credentials, delta.scram_credentials)
+    yield from _changed(old.delegation_tokens, new.delegation_tokens, delta.delegation_tokens)
+    yield from _changed(old.quotas, new.quotas, delta.quotas)
     return delta
 
 
-def _changed(old: Mapping[K, object], new: Mapping[K, object]) -> dict[K, None]:
-    return {key: None for key in (*old, *new) if old.get(key) != new.get(key)}
+def _changed(old: Mapping[K, object], new: Mapping[K, object], changed: dict[K, None]) -> Work:
+    for number, key in enumerate(dict.fromkeys((*old, *new))):
+        if old.get(key) != new.get(key):
+            changed[key] = None
+        if not (number + 1) % PARTITIONS_PER_UNIT:
+            yield 1

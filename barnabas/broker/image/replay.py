@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from barnabas.broker.image import records
 from barnabas.broker.image.image import (
     NO_LEADER,
+    PARTITIONS_PER_UNIT,
     RECOVERING,
     TOPIC_RESOURCE,
     AclImage,
@@ -20,6 +21,7 @@ from barnabas.broker.image.image import (
 )
 from barnabas.broker.image.records import NO_LEADER_CHANGE
 from barnabas.errors import InvariantViolated
+from barnabas.work import Work, finished
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -132,11 +134,17 @@ class ImageBuilder:
         self._offset, self._epoch, self._timestamp_ms = offset, epoch, timestamp_ms
 
     def image(self) -> MetadataImage:
+        image: MetadataImage = finished(self.image_in_slices())
+        return image
+
+    def image_in_slices(self) -> Work:
+        """As `image`, with a yield after each topic. Replay nothing until it has returned."""
         for topic_id, partitions in self._partitions.items():
             topic = self._topics_by_id.own()[topic_id]._replace(partitions=tuple(partitions))
             if self._of_snapshot and not topic.first_producer_id:
                 topic = topic._replace(first_producer_id=self._next_producer_id)
             self._put(topic)
+            yield 1 + len(partitions) // PARTITIONS_PER_UNIT
         self._partitions.clear()
         return MetadataImage(
             offset=self._offset,

@@ -251,7 +251,7 @@ class QuotaMeter:
     def usage(self, now_ms: int, most: int) -> Iterator[ClientUsage]:
         """Usage of each quota, the `most` of each that were active last."""
         for kind, measures in self._measures.items():
-            for number, ((user, client_id), measure) in enumerate(reversed(list(measures.items()))):
+            for number, ((user, client_id), measure) in enumerate(reversed(measures.items())):
                 if number >= most:
                     break
                 count = measure.throttle_count.rate(now_ms)

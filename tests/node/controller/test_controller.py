@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from threading import Event
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -40,7 +39,7 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.testing.world.disks import FaultyMemoryDisk
-from barnabas.work import UNITS_PER_SLICE
+from barnabas.work import UNITS_PER_SLICE, Work
 from tests.support.broker.nodes import Nodes
 from tests.support.waiting import until
 
@@ -449,18 +448,16 @@ async def test_a_heartbeat_does_not_wait_for_a_long_decision(node: Node) -> None
     controller = node.quorum_controller
     assert controller is not None
     story: list[str | BrokerError] = []
-    goes_on = Event()
 
-    def long(_view: ClusterView) -> MetadataDecision[str]:
-        assert goes_on.wait(60)
+    def long(_view: ClusterView) -> Work:
+        while len(story) < 1:
+            yield UNITS_PER_SLICE
         return MetadataDecision("long")
 
-    controller.submit(long, story.append, in_worker=True)
+    controller.submit(long, story.append)
     controller.submit(lambda _: MetadataDecision("behind"), story.append)
     await until(lambda: node.slices.busy)
     controller.submit(lambda _: MetadataDecision("heartbeat"), story.append, between=True)
-    await until(lambda: len(story) == 1)
-    goes_on.set()
     await until(lambda: len(story) == 3)
     assert story == ["heartbeat", "long", "behind"]
 
@@ -484,15 +481,13 @@ async def test_a_lost_leadership_answers_a_long_decision(node: Node) -> None:
     controller = node.quorum_controller
     assert controller is not None
     answers: list[Any] = []
-    goes_on = Event()
 
-    def long(_view: ClusterView) -> MetadataDecision[bool]:
-        return MetadataDecision(goes_on.wait(60))
+    def endless(_view: ClusterView) -> Work:
+        while True:
+            yield UNITS_PER_SLICE
 
-    controller.submit(long, answers.append, in_worker=True)
+    controller.submit(endless, answers.append)
     await until(lambda: node.slices.busy)
     controller.on_not_leading()
     assert [answer.code for answer in answers] == [ErrorCode.NOT_CONTROLLER]
-    goes_on.set()
     await until(lambda: not node.slices.busy)
-    assert len(answers) == 1

@@ -27,6 +27,7 @@ from barnabas.broker.quorum.core.snapshots import SnapshotId
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch
+from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, with_topic
 from tests.support.waiting import until
 
@@ -95,15 +96,14 @@ async def test_a_transaction_may_end_much_later(published: Published) -> None:
 async def test_a_snapshot_replaces_everything_and_its_delta_is_the_difference(published: Published) -> None:
     published.commit(topic("a", A), topic("b", B), [BeginTransactionRecord()])
     target = with_topic(with_topic(cluster((1, 2)), "b", B, ((1,), (1,), 1)), "c", C, ((1, 2), (1, 2), 2))
-    values = [encode_record(each) for each in snapshot_records(target)]
-    published.loader.on_snapshot(SnapshotId(50, 9), values, 1_000)
+    published.loader.on_snapshot(SnapshotId(50, 9), [encode_record(each) for each in snapshot_records(target)])
     image, delta = published.images[-1]
     assert (image.offset, image.epoch) == (49, 9)
     assert (list(delta.deleted), list(delta.created)) == ([A], [C])
     assert list(delta.partitions) == [B, C]  # directories of b's replica are named only now
     assert (list(delta.brokers), delta.features) == ([1, 2], True)
     assert not published.loader.in_transaction
-    again = difference(image, image)
+    again = finished(difference(image, image))
     assert again.empty
 
 
@@ -113,7 +113,7 @@ async def test_a_damaged_log_and_features_from_the_future_stop_the_node(publishe
     with pytest.raises(UnsupportedFeatures):
         published.commit([FeatureLevelRecord(name="transaction.version", feature_level=9)])
     with pytest.raises(InvariantViolated, match="damaged"):
-        published.loader.on_snapshot(SnapshotId(1, 1), [b"\x01\x02\x00junk"], 7)
+        published.loader.on_snapshot(SnapshotId(1, 1), [b"\x01\x02\x00junk"])
     assert published.loader.image is EMPTY_IMAGE
     assert published.images == []
 
@@ -122,7 +122,7 @@ async def test_a_long_snapshot_is_published_when_all_of_it_is_replayed(published
     target = cluster()
     for number in range(300):
         target = with_topic(target, f"t{number}", (number + 1).to_bytes(16, "big"), ([1], [1], 1))
-    published.loader.on_snapshot(SnapshotId(900, 9), (encode_record(each) for each in snapshot_records(target)), 20_000)
+    published.loader.on_snapshot(SnapshotId(900, 9), (encode_record(each) for each in snapshot_records(target)))
     assert published.images == []
     await until(lambda: bool(published.images))
     ((image, delta),) = published.images

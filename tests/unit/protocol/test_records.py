@@ -25,12 +25,14 @@ from barnabas.protocol.records import (
     build_end_txn_marker,
     crc_ok,
     decode_records,
+    encode_values_in_slices,
     iter_batches,
     read_control,
     read_header,
     stamp,
     stamp_log_append_time,
 )
+from barnabas.work import finished
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records"
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -474,3 +476,21 @@ def test_values_alone_are_those_of_decode(records: list[Record], kind: str, data
     if found is not None:
         assert found == [record.value for record in decode(bytes(whole), len(records), 0, T, -1)]
     assert kind == "damaged" or (found is not None) == (kind == "whole" or (kind == "cut off" and not records))
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1_100])
+def test_values_encoded_in_slices_are_those_of_one_batch(count: int) -> None:
+    values = [b"v%d" % number for number in range(count)]
+    work = encode_values_in_slices(values, 7)
+    slices = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            encoded = end.value
+            break
+        slices += 1
+    assert slices == count // 64
+    assert build_batch(encoded) == build_batch([NewRecord(None, value, 7) for value in values])
+    with pytest.raises(LocalProtocolError):
+        finished(encode_values_in_slices([], 7))

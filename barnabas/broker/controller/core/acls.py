@@ -4,11 +4,11 @@ Error texts and codes are Kafka's (AclApis, AclControlManager).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from barnabas.broker.api.access import CLUSTER_NAME
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.image.image import AclImage
 from barnabas.broker.image.records import AccessControlEntryRecord, MetadataRecord, RemoveAccessControlEntryRecord
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
@@ -26,25 +26,33 @@ from barnabas.protocol.messages.acls import (
     DeletedAcl,
     DescribeAclsRequest,
 )
+from barnabas.work import Steps, Work
 
 ACLS_OF_A_REQUEST_MAX: Final = 10_000  # created or deleted, as in Kafka
 MATCHES_MAX: Final = 100_000  # listed in one answer: an ACL appears for each filter that it matches
 NAME_SHOWN_MAX: Final = 1_000  # characters of a name in an error text
+ACLS_PER_UNIT: Final = 32  # of work: compared with a filter
 ANY: Final = 1
 WILDCARD_NAME: Final = "*"
 
 
-def create_acls(view: ClusterView, request: CreateAclsRequest) -> MetadataDecision[CreateAclsResponse]:
+@LongDecision[CreateAclsRequest, CreateAclsResponse]
+def create_acls(view: ClusterView, request: CreateAclsRequest) -> Work:
     """Decides each ACL separately; an existing ACL is not written again."""
-    for creation in request.creations:
+    for number, creation in enumerate(request.creations):
         _check_specific(creation)
+        if number % ACLS_PER_UNIT == 0:
+            yield 1
     existing: set[AclImage] = set()
-    for known in view.image.acls.values():  # not one call: the event loop's thread has its turn in between
-        existing.add(known)
+    for number, acl in enumerate(view.image.acls.values()):
+        existing.add(acl)
+        if number % ACLS_PER_UNIT == 0:
+            yield 1
     records: list[MetadataRecord] = []
     results: list[AclCreationResult] = []
     texts = 0
     for creation in request.creations:
+        yield 1
         try:
             acl = _checked(creation)
         except BrokerError as error:
@@ -151,8 +159,15 @@ class AclFilter(NamedTuple):
             return name.startswith(acl.resource_name)
         return acl.resource_name in (name, WILDCARD_NAME)
 
-    def found(self, acls: Iterable[tuple[bytes, AclImage]]) -> list[tuple[bytes, AclImage]]:
-        return [item for item in acls if self.matches(item[1])]
+    def found(self, acls: Iterable[tuple[bytes, AclImage]]) -> Steps[list[tuple[bytes, AclImage]]]:
+        found = []
+        matches: Callable[[AclImage], bool] = self.matches
+        for number, item in enumerate(acls):
+            if matches(item[1]):
+                found.append(item)
+            if number % ACLS_PER_UNIT == 0:
+                yield 1
+        return found
 
 
 def acl_filter(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
@@ -167,28 +182,33 @@ def acl_filter(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
     )
 
 
-def delete_acls(view: ClusterView, request: DeleteAclsRequest) -> MetadataDecision[DeleteAclsResponse]:
+@LongDecision[DeleteAclsRequest, DeleteAclsResponse]
+def delete_acls(view: ClusterView, request: DeleteAclsRequest) -> Work:
     """All filters or none. An ACL that several filters match is in the result of each."""
     by_name: dict[str, list[tuple[bytes, AclImage]]] = {}
-    for item in view.image.acls.items():
+    for number, item in enumerate(view.image.acls.items()):
         by_name.setdefault(item[1].resource_name, []).append(item)
+        if number % ACLS_PER_UNIT == 0:
+            yield 1
     known: dict[AclFilter, list[tuple[bytes, AclImage]]] = {}
     removed: dict[bytes, None] = {}
     matches = 0
     results = []
     for asked in request.filters:
+        yield 1
         wanted = acl_filter(asked)
         found = known.get(wanted)
         if found is None:
             name = wanted.resource_name
             exact = name is not None and wanted.pattern_type != PatternType.MATCH
             candidates = by_name.get(name or "", []) if exact else view.image.acls.items()
-            found = known[wanted] = wanted.found(candidates)
+            found = known[wanted] = yield from wanted.found(candidates)
         matches += len(found)
         removed.update(dict.fromkeys(acl_id for acl_id, _ in found))
         if len(removed) > ACLS_OF_A_REQUEST_MAX or matches > MATCHES_MAX:
             raise _invalid(f"Cannot remove more than {ACLS_OF_A_REQUEST_MAX} acls in a single delete operation.")
         deleted = [DeletedAcl(error_message=None, **acl._asdict()) for _, acl in found]
         results.append(DeleteAclsFilterResult(error_message=None, matching_acls=deleted))
+        yield 1 + len(found) // 4
     records: list[MetadataRecord] = [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in removed]
     return MetadataDecision(DeleteAclsResponse(filter_results=results), records)

@@ -5,14 +5,13 @@ exists or not; the settings of a new topic are hidden from a client that may not
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.broker.api.access import CLUSTER_NAME, Access
 from barnabas.broker.authorization.permissions import AllowedNames, check_permission, refusal_of
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
-from barnabas.broker.controller.core.topics import states_to_delete
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
+from barnabas.broker.controller.core.topics import states_of_names
 from barnabas.broker.image.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -44,6 +43,7 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import Message
+from barnabas.work import Steps, Work
 
 NO_ID: Final = bytes(16)
 _TOPIC, _CLUSTER = AclResourceType.TOPIC, AclResourceType.CLUSTER
@@ -55,7 +55,8 @@ _CONFIGURED: Final[Mapping[int, AclResourceType]] = {
     GROUP_RESOURCE: AclResourceType.GROUP,
 }
 
-RequestDecider = Callable[..., MetadataDecision[object]]  # takes a ClusterView and a request
+RequestDecider = Callable[..., MetadataDecision[object] | Work]  # takes a ClusterView and a request
+Split = Steps["_Parts"]
 
 
 class _Parts(NamedTuple):
@@ -80,16 +81,22 @@ def authorized_decision(access: Access, decide: RequestDecider) -> RequestDecide
     """`decide` for what the client may do; raises BrokerError(CLUSTER_AUTHORIZATION_FAILED) if that is nothing."""
     if access.unrestricted:
         return decide
+    in_slices: RequestDecider = decide.in_slices if isinstance(decide, LongDecision) else decide
 
-    def decided(view: ClusterView, request: Message) -> MetadataDecision[object]:
+    def decided(view: ClusterView, request: Message) -> Work:
         check_cluster_operation(access, request.API_KEY)
         split = _SPLITS.get(type(request))
         if split is None:
-            return decide(view, request)
-        parts: _Parts = split(access, view.image, request)
+            decision = in_slices(view, request)
+            if not isinstance(decision, MetadataDecision):
+                decision = yield from decision
+            return decision
+        parts: _Parts = yield from split(access, view.image, request)
         if parts.allowed is None:
             return MetadataDecision(parts.complete(None))
-        decision = decide(view, parts.allowed)
+        decision = in_slices(view, parts.allowed)
+        if not isinstance(decision, MetadataDecision):
+            decision = yield from decision
         answer = decision.answer
         if not isinstance(answer, Message):
             raise InvariantViolated(f"the decision about {type(request).__name__} has no answer to a client")
@@ -98,11 +105,11 @@ def authorized_decision(access: Access, decide: RequestDecider) -> RequestDecide
     return decided
 
 
-def _create_topics(access: Access, _image: MetadataImage, request: CreateTopicsRequest) -> _Parts:
+def _create_topics(access: Access, _image: MetadataImage, request: CreateTopicsRequest) -> Split:
     everything = access.allows(AclOperation.CREATE, _CLUSTER, log=False)
     creatable = AllowedNames(access, AclOperation.CREATE, _TOPIC)
     shown = AllowedNames(access, AclOperation.DESCRIBE_CONFIGS, _TOPIC, log_denied=False)
-    repeated = _repeated([topic.name for topic in request.topics])
+    repeated = yield from _repeated([topic.name for topic in request.topics])
     allowed = []
     refused = []
     hidden: set[str] = set()
@@ -119,6 +126,7 @@ def _create_topics(access: Access, _image: MetadataImage, request: CreateTopicsR
                     name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message="Authorization failed."
                 )
             )
+        yield 1
 
     def complete(answer: Message | None) -> Message:
         response = answer if isinstance(answer, CreateTopicsResponse) else CreateTopicsResponse()
@@ -134,16 +142,17 @@ def _create_topics(access: Access, _image: MetadataImage, request: CreateTopicsR
     return _Parts(rest if allowed else None, complete)
 
 
-def _delete_topics(access: Access, image: MetadataImage, request: DeleteTopicsRequest) -> _Parts:
+def _delete_topics(access: Access, image: MetadataImage, request: DeleteTopicsRequest) -> Split:
     everything = access.allows(AclOperation.DELETE, _CLUSTER, log=False)
     described = AllowedNames(access, AclOperation.DESCRIBE, _TOPIC)
     deletable = AllowedNames(access, AclOperation.DELETE, _TOPIC)
     described.all = deletable.all = everything
-    states = states_to_delete(request)
-    repeated = _repeated([state.name or state.topic_id for state in states])
+    states = request.topics or (yield from states_of_names(request))
+    repeated = yield from _repeated([state.name or state.topic_id for state in states])
     allowed = []
     refused = []
     for state in states:
+        yield 1
         name: str | None = state.name
         by_id = name is None
         if name is None:
@@ -176,9 +185,9 @@ def _not_deletable(name: str | None, topic_id: bytes) -> DeletableTopicResult:
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
 
 
-def _create_partitions(access: Access, _image: MetadataImage, request: CreatePartitionsRequest) -> _Parts:
+def _create_partitions(access: Access, _image: MetadataImage, request: CreatePartitionsRequest) -> Split:
     alterable = AllowedNames(access, AclOperation.ALTER, _TOPIC)
-    repeated = _repeated([topic.name for topic in request.topics])
+    repeated = yield from _repeated([topic.name for topic in request.topics])
     allowed = []
     refused = []
     for topic in request.topics:
@@ -190,6 +199,7 @@ def _create_partitions(access: Access, _image: MetadataImage, request: CreatePar
                     name=topic.name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=None
                 )
             )
+        yield 1
 
     def complete(answer: Message | None) -> Message:
         response = answer if isinstance(answer, CreatePartitionsResponse) else CreatePartitionsResponse()
@@ -202,7 +212,7 @@ def _create_partitions(access: Access, _image: MetadataImage, request: CreatePar
 
 def _alter_configs(
     access: Access, _image: MetadataImage, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
-) -> _Parts:
+) -> Split:
     of_class = AlterConfigsResponse if isinstance(request, AlterConfigsRequest) else IncrementalAlterConfigsResponse
     resources: Sequence[AlterConfigsRequestResource | AlterConfigsResource] = request.resources
     refused: dict[int, AlterConfigsResourceResponse] = {}  # by place in the request
@@ -219,6 +229,7 @@ def _alter_configs(
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
+        yield 1
 
     def complete(answer: Message | None) -> Message:
         response = answer if isinstance(answer, AlterConfigsResponse | IncrementalAlterConfigsResponse) else of_class()
@@ -237,11 +248,19 @@ def _alter_configs(
     return _Parts(rest, complete)
 
 
-def _repeated(names: Sequence[str | bytes]) -> set[str | bytes]:
-    return {name for name, count in Counter(names).items() if count > 1}
+def _repeated(names: Sequence[str | bytes]) -> Steps[set[str | bytes]]:
+    seen: set[str | bytes] = set()
+    repeated: set[str | bytes] = set()
+    for number, name in enumerate(names):
+        if name in seen:
+            repeated.add(name)
+        seen.add(name)
+        if number % 16 == 0:
+            yield 1
+    return repeated
 
 
-_SPLITS: Final[Mapping[type[Message], Callable[..., _Parts]]] = {
+_SPLITS: Final[Mapping[type[Message], Callable[..., Split]]] = {
     CreateTopicsRequest: _create_topics,
     DeleteTopicsRequest: _delete_topics,
     CreatePartitionsRequest: _create_partitions,

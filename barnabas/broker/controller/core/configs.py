@@ -15,7 +15,7 @@ from barnabas.broker.config.key import ConfigKey, ConfigType
 from barnabas.broker.config.refusals import refuse_unserved
 from barnabas.broker.config.table import GROUP_KEYS, SSL_STORE_KEYS, TOPIC_KEYS, is_per_broker, server_key
 from barnabas.broker.config.topic_config import topic_value, validate_topic_config
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision, check_record_count
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.image.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.image.records import ClearElrRecord, ConfigRecord, MetadataRecord
 from barnabas.broker.image.topic_names import validate_topic_name
@@ -32,8 +32,11 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from barnabas.work import Work
 
 MIN_ISR: Final = "min.insync.replicas"
+KEYS_PER_UNIT: Final = 4  # of work
+CHARACTERS_PER_UNIT: Final = 64  # of a value that is parsed: a list of 32 kB takes 5 ms
 LOGGERS: Final = 8  # resource type of a broker's loggers: each broker sets its own
 
 
@@ -46,30 +49,30 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-def incremental_alter_configs(
-    view: ClusterView, request: IncrementalAlterConfigsRequest
-) -> MetadataDecision[IncrementalAlterConfigsResponse]:
+@LongDecision[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
+def incremental_alter_configs(view: ClusterView, request: IncrementalAlterConfigsRequest) -> Work:
     """With `validate_only` the answer is the same, without records."""
-    responses, records = _alter_all(view, request)
+    responses, records = yield from _alter_all(view, request)
     return MetadataDecision(IncrementalAlterConfigsResponse(responses=responses), records)
 
 
-def alter_configs(view: ClusterView, request: AlterConfigsRequest) -> MetadataDecision[AlterConfigsResponse]:
+@LongDecision[AlterConfigsRequest, AlterConfigsResponse]
+def alter_configs(view: ClusterView, request: AlterConfigsRequest) -> Work:
     """Replaces all settings of each resource."""
-    responses, records = _alter_all(view, request)
+    responses, records = yield from _alter_all(view, request)
     return MetadataDecision(AlterConfigsResponse(responses=responses), records)
 
 
-def _alter_all(
-    view: ClusterView, request: IncrementalAlterConfigsRequest | AlterConfigsRequest
-) -> tuple[list[AlterConfigsResourceResponse], list[MetadataRecord]]:
+def _alter_all(view: ClusterView, request: IncrementalAlterConfigsRequest | AlterConfigsRequest) -> Work:
     """Decides each resource separately: all of its changes or none."""
     records: list[MetadataRecord] = []
     responses: list[AlterConfigsResourceResponse] = []
     times: dict[int, Counter[str]] = {}  # how often each resource is named, by type; 0 after its answer
     for resource in request.resources:
         times.setdefault(resource.resource_type, Counter())[resource.resource_name] += 1
+        yield 1
     for resource in request.resources:
+        yield 1
         kind, name = resource.resource_type, resource.resource_name
         named = times[kind][name]
         if not named:
@@ -81,8 +84,8 @@ def _alter_all(
             if named > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if isinstance(resource, AlterConfigsRequestResource):
-                resource = _replacement(view, resource)
-            records += _alter(view, resource)
+                resource = yield from _replacement(view, resource)
+            records += yield from _alter(view, resource)
         except BrokerError as error:
             response.error_code = error.code
             if len(responses) <= REFUSAL_TEXTS_MAX:
@@ -91,13 +94,16 @@ def _alter_all(
     return responses, [] if request.validate_only else records
 
 
-def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> AlterConfigsResource:
+def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Work:
     """Changes that leave exactly the named settings."""
-    named = {config.name for config in resource.configs}
-    changes = [
-        AlterableConfig(name=config.name, config_operation=ConfigOperation.SET, value=config.value)
-        for config in resource.configs
-    ]
+    named: set[str] = set()
+    changes = []
+    for config in resource.configs:
+        named.add(config.name)
+        changes.append(AlterableConfig(name=config.name, config_operation=ConfigOperation.SET, value=config.value))
+        if len(changes) % KEYS_PER_UNIT == 0:
+            yield 1
+    yield 1
     changes += [
         AlterableConfig(name=name, config_operation=ConfigOperation.DELETE)
         for name in view.image.config(resource.resource_type, resource.resource_name)
@@ -108,33 +114,35 @@ def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Al
     )
 
 
-def _alter(view: ClusterView, resource: AlterConfigsResource) -> list[MetadataRecord]:
+def _alter(view: ClusterView, resource: AlterConfigsResource) -> Work:
     """Records of one resource; only real changes are written."""
     kind, name = resource.resource_type, resource.resource_name
-    names = {config.name for config in resource.configs}
-    nulls = [
-        config.name
-        for config in resource.configs
-        if config.value is None and config.config_operation != ConfigOperation.DELETE
-    ]
+    names: set[str] = set()
+    nulls = []
+    for number, config in enumerate(resource.configs):
+        names.add(config.name)
+        if config.value is None and config.config_operation != ConfigOperation.DELETE:
+            nulls.append(config.name)
+        if number % KEYS_PER_UNIT == 0:
+            yield 1
     if len(names) < len(resource.configs):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if nulls:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
     if kind == TOPIC_RESOURCE:
-        return _alter_topic(view, name, resource.configs)
+        return (yield from _alter_topic(view, name, resource.configs))
     if kind == BROKER_RESOURCE:
-        return _alter_broker(view, name, resource.configs)
+        return (yield from _alter_broker(view, name, resource.configs))
     if kind == GROUP_RESOURCE:
-        return _alter_group(view, name, resource.configs)
+        return (yield from _alter_group(view, name, resource.configs))
     if kind == CLIENT_METRICS_RESOURCE:
-        return _alter_client_metrics(view, name, resource.configs)
+        return (yield from _alter_client_metrics(view, name, resource.configs))
     if kind == LOGGERS:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
     raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
 
 
-def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfig]) -> Work:
     if not topic:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     validate_topic_name(topic)
@@ -143,7 +151,8 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
     settings = view.image.topic_config(topic)
     changes: dict[str, str | None] = {}
     changed: dict[str, str | None] = dict(settings)
-    for config in configs:
+    for number, config in enumerate(configs):
+        yield _units(number, config.value)
         key = TOPIC_KEYS.get(config.name)
         current = settings.get(config.name)
         if current is None and key is not None:
@@ -157,7 +166,7 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
     return _records(TOPIC_RESOURCE, topic, settings, changes, clear_elr_of=topic)
 
 
-def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableConfig]) -> Work:
     settings = view.image.config(BROKER_RESOURCE, broker)
     given = [config.name for config in configs if config.config_operation != ConfigOperation.DELETE]
     fixed = [name for name in given if (key := server_key(name)) is not None and not key.dynamic]
@@ -172,7 +181,8 @@ def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableCon
         text = "Cannot update these configs at default cluster level, broker id must be specified"
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{text}: [{', '.join(per_broker)}]")
     changes: dict[str, str | None] = {}
-    for config in configs:
+    for number, config in enumerate(configs):
+        yield _units(number, config.value)
         key = server_key(config.name)
         current = settings.get(config.name)
         if current is None and key is not None:
@@ -191,26 +201,34 @@ def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableCon
     return _records(BROKER_RESOURCE, broker, settings, changes, clear_elr_of="")
 
 
-def _alter_group(view: ClusterView, group: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+def _alter_group(view: ClusterView, group: str, configs: Sequence[AlterableConfig]) -> Work:
     if not group:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     settings = view.image.config(GROUP_RESOURCE, group)
     changes: dict[str, str | None] = {}
-    for config in configs:
+    for number, config in enumerate(configs):
+        yield _units(number, config.value)
         changes[config.name] = _changed(config, GROUP_KEYS.get(config.name), settings.get(config.name))
     after = {name: value for name, value in {**settings, **changes}.items() if value is not None}
     validate_group_config(view.config, after)
     return _records(GROUP_RESOURCE, group, settings, changes, clear_elr_of="")
 
 
-def _alter_client_metrics(view: ClusterView, name: str, configs: Sequence[AlterableConfig]) -> list[MetadataRecord]:
+def _alter_client_metrics(view: ClusterView, name: str, configs: Sequence[AlterableConfig]) -> Work:
     settings = view.image.config(CLIENT_METRICS_RESOURCE, name)
     changes: dict[str, str | None] = {}
-    for config in configs:
+    for number, config in enumerate(configs):
+        yield _units(number, config.value)
         changes[config.name] = _changed(config, None, None)  # as in Kafka no key takes APPEND and SUBTRACT
     after = {key: value for key, value in {**settings, **changes}.items() if value is not None}
+    yield sum(map(len, after.values())) // CHARACTERS_PER_UNIT
     validate_client_metrics_config(name, after)
     return _records(CLIENT_METRICS_RESOURCE, name, settings, changes, clear_elr_of="")
+
+
+def _units(number: int, value: str | None) -> int:
+    """Work of one key: of every KEYS_PER_UNITth short one, and of each long one."""
+    return (number % KEYS_PER_UNIT == 0) + len(value or "") // CHARACTERS_PER_UNIT
 
 
 def _check_min_isr(broker: str, value: str | None) -> None:

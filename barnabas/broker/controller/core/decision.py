@@ -14,10 +14,12 @@ from barnabas.broker.image.records import MetadataRecord
 from barnabas.broker.quotas.mutations import MutationPermits
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger
+from barnabas.work import Work, finished
 
 log = logger("kafka.controller")
 
 A = TypeVar("A", covariant=True)
+Q = TypeVar("Q")
 AnyDone = Done[Any]  # takes the answer of any decision, or the BrokerError that replaces it
 
 # Records of one decision for an administrator. Kafka's limit is 10,000; this one lets 10,000 topics of one partition through.
@@ -32,7 +34,6 @@ class ClusterView:
     config: BrokerConfig  # of the controller's node
     new_id: Callable[[], bytes]  # returns 16 bytes
     next_offset: int  # of the decision's first record
-    epoch: int = 0  # of the controller
     permits: MutationPermits | None = None  # mutation quota of the request; None: no quota
     principal: Principal = ANONYMOUS  # client of a delegation token request
     now_ms: int = 0  # Unix time, for delegation tokens
@@ -59,6 +60,18 @@ def deliver(done: AnyDone, answer: object) -> None:
         raise
     except Exception:  # a bug of one callback must not stop the other answers
         log.exception("Answer of the controller could not be delivered")
+
+
+class LongDecision(Generic[Q, A]):
+    """Decorator of a long decision: a generator of work units that the controller runs in slices, and a plain call to its end."""
+
+    def __init__(self, in_slices: Callable[[ClusterView, Q], Work]) -> None:
+        self.in_slices = in_slices
+        self.__doc__ = in_slices.__doc__
+
+    def __call__(self, view: ClusterView, request: Q) -> MetadataDecision[A]:
+        decision: MetadataDecision[A] = finished(self.in_slices(view, request))
+        return decision
 
 
 def check_record_count(count: int) -> None:

@@ -7,7 +7,7 @@ from copy import copy
 from typing import Final
 
 from barnabas.broker.api.principal import USER, Principal
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.image.records import DelegationTokenRecord, MetadataRecord, RemoveDelegationTokenRecord
 from barnabas.broker.sasl.scram_server import token_hmac
@@ -20,10 +20,12 @@ from barnabas.protocol.messages.delegation_tokens import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from barnabas.work import Work
 
 RENEWERS_MAX: Final = 100  # of one token
 TOKENS_MAX: Final = 100_000  # in the cluster: every node keeps them
 NAME_LENGTH_MAX: Final = 1_000
+TOKENS_A_YIELD: Final = 64
 EXPIRED_OF_A_DECISION_MAX: Final = 1_000
 MS_MAX: Final = 2**62
 
@@ -33,9 +35,8 @@ def token_parties(token: DelegationTokenRecord) -> tuple[str, ...]:
     return (token.owner, token.requester, *token.renewers)
 
 
-def create_token(
-    view: ClusterView, request: CreateDelegationTokenRequest
-) -> MetadataDecision[CreateDelegationTokenResponse]:
+@LongDecision[CreateDelegationTokenRequest, CreateDelegationTokenResponse]
+def create_token(view: ClusterView, request: CreateDelegationTokenRequest) -> Work:
     secret = _secret(view)
     now_ms, requester = view.now_ms, view.principal
     owner = requester
@@ -48,9 +49,7 @@ def create_token(
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if len(view.image.delegation_tokens) >= TOKENS_MAX:
         raise BrokerError(ErrorCode.POLICY_VIOLATION)
-    held = sum(token.owner == str(owner) for token in view.image.delegation_tokens.values())
-    if held >= view.config.get_int("delegation.token.max.per.owner"):  # expired ones count until they are removed
-        raise BrokerError(ErrorCode.POLICY_VIOLATION)
+    yield from _check_number(view, str(owner))
     longest_ms = view.config.get_int("delegation.token.max.lifetime.ms")
     if request.max_lifetime_ms > 0:
         longest_ms = min(longest_ms, request.max_lifetime_ms)
@@ -80,10 +79,9 @@ def create_token(
     return MetadataDecision(answer, [record])
 
 
-def renew_token(
-    view: ClusterView, request: RenewDelegationTokenRequest
-) -> MetadataDecision[RenewDelegationTokenResponse]:
-    token = _found(view, bytes(request.hmac))
+@LongDecision[RenewDelegationTokenRequest, RenewDelegationTokenResponse]
+def renew_token(view: ClusterView, request: RenewDelegationTokenRequest) -> Work:
+    token = yield from _found(view, bytes(request.hmac))
     _check_alive(token, view.now_ms)
     _check_party(token, view.principal)
     period_ms = view.config.get_int("delegation.token.expiry.time.ms")
@@ -93,10 +91,9 @@ def renew_token(
     return MetadataDecision(RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms), [_renewed(token, expiry_ms)])
 
 
-def expire_token(
-    view: ClusterView, request: ExpireDelegationTokenRequest
-) -> MetadataDecision[ExpireDelegationTokenResponse]:
-    token = _found(view, bytes(request.hmac))
+@LongDecision[ExpireDelegationTokenRequest, ExpireDelegationTokenResponse]
+def expire_token(view: ClusterView, request: ExpireDelegationTokenRequest) -> Work:
+    token = yield from _found(view, bytes(request.hmac))
     _check_party(token, view.principal)
     if request.expiry_time_period_ms < 0:
         answer = ExpireDelegationTokenResponse(expiry_timestamp_ms=view.now_ms)
@@ -106,10 +103,12 @@ def expire_token(
     return MetadataDecision(ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms), [_renewed(token, expiry_ms)])
 
 
-def expired_tokens(image: MetadataImage, now_ms: int) -> MetadataDecision[bool]:
+def expired_tokens(image: MetadataImage, now_ms: int) -> Work:
     """Removes a limited number of expired tokens; the answer is whether more may remain."""
     found: list[MetadataRecord] = []
-    for token in image.delegation_tokens.values():
+    for number, token in enumerate(image.delegation_tokens.values()):
+        if number % TOKENS_A_YIELD == 0:
+            yield 1
         if min(token.max_timestamp, token.expiration_timestamp) < now_ms:
             found.append(RemoveDelegationTokenRecord(token_id=token.token_id))
             if len(found) == EXPIRED_OF_A_DECISION_MAX:
@@ -124,9 +123,23 @@ def _secret(view: ClusterView) -> str:
     return secret
 
 
-def _found(view: ClusterView, wanted: bytes) -> DelegationTokenRecord:
+def _check_number(view: ClusterView, owner: str) -> Work:
+    """Raises BrokerError(POLICY_VIOLATION) for one token too many of an owner; expired ones count until they are removed."""
+    left = view.config.get_int("delegation.token.max.per.owner")
+    for number, token in enumerate(view.image.delegation_tokens.values()):
+        if number % TOKENS_A_YIELD == 0:
+            yield 1
+        if token.owner == owner:
+            left -= 1
+            if left <= 0:
+                raise BrokerError(ErrorCode.POLICY_VIOLATION)
+
+
+def _found(view: ClusterView, wanted: bytes) -> Work:
     secret = _secret(view)
-    for token in view.image.delegation_tokens.values():
+    for number, token in enumerate(view.image.delegation_tokens.values()):
+        if number % TOKENS_A_YIELD == 0:
+            yield 4
         if hmac.compare_digest(token_hmac(secret, token.token_id), wanted):
             return token
     raise BrokerError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.controller.core.elections import Elections
 from barnabas.broker.controller.core.registration import check_broker_epoch
 from barnabas.broker.image.image import BrokerImage, TopicImage
@@ -17,6 +17,7 @@ from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsResponseTopic,
 )
 from barnabas.protocol.messages.shared import PartitionResult
+from barnabas.work import Work
 
 
 def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequence[bytes]) -> list[MetadataRecord]:
@@ -40,9 +41,8 @@ def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequenc
     return [*records, registration]
 
 
-def assign_replicas(
-    view: ClusterView, request: AssignReplicasToDirsRequest
-) -> MetadataDecision[AssignReplicasToDirsResponse]:
+@LongDecision[AssignReplicasToDirsRequest, AssignReplicasToDirsResponse]
+def assign_replicas(view: ClusterView, request: AssignReplicasToDirsRequest) -> Work:
     """A broker with several `log.dirs` places new replicas itself and reports their directories. Raises BrokerError(STALE_BROKER_EPOCH)."""
     broker = check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     online, offline = Elections(view.image, view.config), Elections(view.image, view.config, departing=broker.broker_id)
@@ -55,6 +55,7 @@ def assign_replicas(
             topic = view.image.topic_by_id(wanted.topic_id)
             results = []
             for each in wanted.partitions:
+                yield 1
                 code, change = _assign(elections, topic, each.partition_index, broker.broker_id, directory.id)
                 results.append(PartitionResult(partition_index=each.partition_index, error_code=code))
                 if change is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.controller.core.elections import ELIGIBLE_LEADERS
 from barnabas.broker.image.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.image.records import (
@@ -27,7 +27,9 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesResponse,
 )
 from barnabas.protocol.messages.cluster import RegistrationFeature
+from barnabas.work import Work
 
+NAMES_PER_UNIT: Final = 16  # of work: features that are only counted
 METADATA_VERSION: Final = "metadata.version"
 MIN_ISR_KEY: Final = "min.insync.replicas"
 TIERED_KEY: Final = "remote.storage.enable"
@@ -147,7 +149,8 @@ def _refusal(who: str, low: int, high: int, feature: str, level: int) -> str | N
     return f"{who} only supports versions {low}-{high}"
 
 
-def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> MetadataDecision[UpdateFeaturesResponse]:
+@LongDecision[UpdateFeaturesRequest, UpdateFeaturesResponse]
+def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Work:
     """All updates or none (versions 0 and 1 answer per feature, version 2 once). With `validate_only` no records.
 
     Raises BrokerError: INVALID_REQUEST for a feature named twice; INVALID_UPDATE_VERSION for a level that a node does not support, or a
@@ -156,7 +159,9 @@ def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Metada
     updates = request.feature_updates
     names: dict[str, None] = {}
     twice: dict[str, None] = {}
-    for update in updates:
+    for at, update in enumerate(updates):
+        if at % NAMES_PER_UNIT == 0:
+            yield 1
         (twice if update.feature in names else names)[update.feature] = None
     if twice:
         first = next(name for name in names if name in twice)
@@ -164,6 +169,7 @@ def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Metada
     records: list[MetadataRecord] = []
     results = []
     for update in updates:
+        yield 1
         _check(view, update)
         records += _records(view, update)
         results.append(UpdatableFeatureResult(feature=update.feature, error_code=0, error_message="NONE"))

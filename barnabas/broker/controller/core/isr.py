@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision, check_record_count
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.controller.core.elections import ElectionKind, Elections, unclean_elections_enabled
 from barnabas.broker.controller.core.registration import check_broker_epoch
 from barnabas.broker.image.image import NO_LEADER, RECOVERED, RECOVERING, MetadataImage, PartitionImage, TopicImage
@@ -29,6 +29,7 @@ from barnabas.protocol.messages.cluster import (
     AlterPartitionResponseTopic,
     BrokerState,
 )
+from barnabas.work import Work
 
 PREFERRED, UNCLEAN = 0, 1  # election types of ElectLeaders
 ELECTIONS_MAX: Final = 1_000  # at the controller's own initiative, in one decision
@@ -37,7 +38,8 @@ ELECTIONS_MAX: Final = 1_000  # at the controller's own initiative, in one decis
 # --- AlterPartition -------------------------------------------------------------------------------------------------------
 
 
-def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> MetadataDecision[AlterPartitionResponse]:
+@LongDecision[AlterPartitionRequest, AlterPartitionResponse]
+def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Work:
     """A compare-and-set for each partition, based on its leader epoch, partition epoch and members' broker epochs.
 
     Fenced, stopping and restarted members are refused (INELIGIBLE_REPLICA): fetches before a broker's restart do not count. An epoch that
@@ -52,6 +54,7 @@ def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Metada
         topic = view.image.topic_by_id(wanted.topic_id)
         results = []
         for each in wanted.partitions:
+            yield 1
             result, change = _alter(elections, topic, request.broker_id, each)
             results.append(result)
             if change is not None:
@@ -122,7 +125,8 @@ def _refusal(
 # --- requested elections --------------------------------------------------------------------------------------------------
 
 
-def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> MetadataDecision[ElectLeadersResponse]:
+@LongDecision[ElectLeadersRequest, ElectLeadersResponse]
+def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> Work:
     """Without partitions it means all; then the answer omits those that need no election. Raises BrokerError(INVALID_REQUEST)."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
@@ -138,6 +142,7 @@ def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> MetadataDe
     for name, numbers in wanted:
         outcomes = []
         for number in numbers:
+            yield 1
             outcome, record = _elect(elections, name, number, unclean=request.election_type == UNCLEAN)
             if record is not None:
                 records[name, number] = record

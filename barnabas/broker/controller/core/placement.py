@@ -5,14 +5,20 @@ Refusals and fenced brokers as in Kafka; the order differs (Kafka's striped plac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from barnabas.broker.image.image import MetadataImage, PartitionImage
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.work import Steps
 
 UNASSIGNED_DIRECTORY = bytes(16)
+UNITS_OF_A_PARTITION: Final = 1
+BROKERS_PER_UNIT: Final = 32  # compared for one replica
 
 
-def place_partitions(image: MetadataImage, count: int, replication_factor: int, start: int) -> list[PartitionImage]:
+def place_partitions(
+    image: MetadataImage, count: int, replication_factor: int, start: int
+) -> Steps[list[PartitionImage]]:
     """`count` new partitions with `replication_factor` replicas, the first on the `start`th broker (modulo their number).
 
     Fenced brokers are the last replicas, outside the ISR, if the unfenced ones are too few. Raises BrokerError(INVALID_REPLICATION_FACTOR).
@@ -39,6 +45,7 @@ def place_partitions(image: MetadataImage, count: int, replication_factor: int, 
         replicas = _over_racks(image, _turned(alive, at), replication_factor, taken)
         replicas += _over_racks(image, _turned(fenced, at), replication_factor - len(replicas), taken)
         partitions.append(_partition(image, replicas))
+        yield UNITS_OF_A_PARTITION + replication_factor * len(image.brokers) // BROKERS_PER_UNIT
     return partitions
 
 

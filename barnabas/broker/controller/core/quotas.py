@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision, check_record_count
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.image.image import QuotaEntity
 from barnabas.broker.image.records import ClientQuotaRecord, MetadataRecord, QuotaEntityPart
 from barnabas.errors import BrokerError, ErrorCode
@@ -18,12 +18,15 @@ from barnabas.protocol.messages.quotas import (
     AlterClientQuotasResponse,
     AlteredQuota,
     AlteredQuotaEntity,
+    QuotaAlteration,
     QuotaOperation,
 )
+from barnabas.work import Steps, Work
 
 USER_ENTITY: Final = "user"
 CLIENT_ID_ENTITY: Final = "client-id"
 IP_ENTITY: Final = "ip"
+OPERATIONS_PER_UNIT: Final = 4  # of work
 PARTS_MAX: Final = 64  # read parts of an entity: one with more than two is refused
 ADDRESS_LENGTH_MAX: Final = 64  # characters
 FRACTION_MAX: Final = 1e-6  # of a number that counts as whole
@@ -46,20 +49,20 @@ _OF_CLIENTS: Final[Mapping[str, _Range]] = {
 _OF_ADDRESSES: Final[Mapping[str, _Range]] = {"connection_creation_rate": _Range("an INT", 2.0**31 - 1)}
 
 
-def alter_client_quotas(
-    view: ClusterView, request: AlterClientQuotasRequest
-) -> MetadataDecision[AlterClientQuotasResponse]:
+@LongDecision[AlterClientQuotasRequest, AlterClientQuotasResponse]
+def alter_client_quotas(view: ClusterView, request: AlterClientQuotasRequest) -> Work:
     """Each entity separately, all of its changes or none. With `validate_only` the answer is the same, without records."""
     records: list[MetadataRecord] = []
     results: dict[QuotaEntity, AlteredQuota] = {}
     texts = 0
     for entry in request.entries:
+        yield 1 + min(len(entry.entity), PARTS_MAX)
         entity = _entity(entry.entity[:PARTS_MAX])
         try:
-            changes = {operation.key: operation for operation in entry.ops}
-            if len(changes) < len(entry.ops) or entity in results:
+            changes = yield from _operations(entry)
+            if changes is None or entity in results:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {_text(entity)}")
-            records += _altered(view, entity, changes)
+            records += yield from _altered(view, entity, changes)
             error = None
         except BrokerError as refused:
             error = refused.with_traceback(None)  # its frames hold `error`: a cycle
@@ -84,12 +87,27 @@ def _text(entity: QuotaEntity) -> str:
     return f"ClientQuotaEntity(entries={{{parts}}})"
 
 
-def _altered(view: ClusterView, entity: QuotaEntity, changes: Mapping[str, QuotaOperation]) -> list[MetadataRecord]:
+def _operations(entry: QuotaAlteration) -> Steps[dict[str, QuotaOperation] | None]:
+    found: dict[str, QuotaOperation] = {}
+    for number, operation in enumerate(entry.ops):
+        if number % OPERATIONS_PER_UNIT == 0:
+            yield 1
+        if operation.key in found:
+            return None
+        found[operation.key] = operation
+    return found
+
+
+def _altered(
+    view: ClusterView, entity: QuotaEntity, changes: Mapping[str, QuotaOperation]
+) -> Steps[list[MetadataRecord]]:
     """Records of one entity; only real changes are written."""
     ranges = _ranges(entity)
     now = view.image.quotas.get(entity, {})
     records: list[MetadataRecord] = []
-    for key, change in changes.items():
+    for number, (key, change) in enumerate(changes.items()):
+        if number % OPERATIONS_PER_UNIT == 0:
+            yield 1
         if change.remove:
             if key in now:
                 records.append(ClientQuotaRecord(entity=_parts(entity), key=key, remove=True))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision, check_record_count
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.controller.core.elections import ElectionKind, Elections, unclean_elections_enabled
 from barnabas.broker.controller.core.placement import check_assignment
 from barnabas.broker.image.assignment import Assignment
@@ -24,11 +24,11 @@ from barnabas.protocol.messages.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from barnabas.work import Work
 
 
-def alter_reassignments(
-    view: ClusterView, request: AlterPartitionReassignmentsRequest
-) -> MetadataDecision[AlterPartitionReassignmentsResponse]:
+@LongDecision[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
+def alter_reassignments(view: ClusterView, request: AlterPartitionReassignmentsRequest) -> Work:
     """Each partition separately. The AlterPartition that adds the last new replica to the ISR completes one (`Elections.change`)."""
     elections = Elections(view.image, view.config)
     records: dict[tuple[str, int], MetadataRecord] = {}
@@ -36,6 +36,7 @@ def alter_reassignments(
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
+            yield 1
             result = ReassignablePartitionResponse(partition_index=wanted.partition_index, error_message=None)
             results.append(result)
             try:
@@ -97,9 +98,8 @@ def _cancel(view: ClusterView, elections: Elections, topic: TopicImage, number: 
     return elections.change(topic, number, isr=isr, kind=kind, assignment=held.cancelled())
 
 
-def list_partition_reassignments(
-    view: ClusterView, request: ListPartitionReassignmentsRequest
-) -> MetadataDecision[ListPartitionReassignmentsResponse]:
+@LongDecision[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]
+def list_partition_reassignments(view: ClusterView, request: ListPartitionReassignmentsRequest) -> Work:
     """Reassignments in progress, of the named partitions or of all."""
     image = view.image
     wanted: list[tuple[TopicImage, Sequence[int]]]
@@ -112,6 +112,7 @@ def list_partition_reassignments(
     for topic, numbers in wanted:
         partitions = []
         for number in numbers:
+            yield 1
             if 0 <= number < len(topic.partitions) and (held := Assignment.of(topic.partitions[number])).moving:
                 partitions.append(
                     OngoingPartitionReassignment(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from barnabas.broker.controller.core.acls import create_acls, delete_acls
 from barnabas.broker.controller.core.configs import alter_configs, incremental_alter_configs
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.controller.core.delegation_tokens import create_token, expire_token, renew_token
 from barnabas.broker.controller.core.directories import assign_replicas
 from barnabas.broker.controller.core.features import update_features
@@ -16,7 +16,7 @@ from barnabas.broker.controller.core.quotas import alter_client_quotas
 from barnabas.broker.controller.core.reassignments import alter_reassignments, list_partition_reassignments
 from barnabas.broker.controller.core.registration import check_broker_epoch, register_controller, unregister_broker
 from barnabas.broker.controller.core.scram_users import alter_scram_users
-from barnabas.broker.controller.core.topics import create_partitions, create_topics, delete_topics
+from barnabas.broker.controller.core.topics import create_partitions, create_topics, delete_topics, states_of_names
 from barnabas.broker.image.records import ProducerIdsRecord
 from barnabas.errors import ErrorCode
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
@@ -26,6 +26,7 @@ from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DeleteTopicsResponse,
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
     UpdateFeaturesRequest,
@@ -49,6 +50,7 @@ from barnabas.protocol.messages.reassignments import (
     ListPartitionReassignmentsRequest,
 )
 from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest
+from barnabas.work import Work
 
 RequestDecision = Callable[[ClusterView, Any], MetadataDecision[object]]
 
@@ -68,10 +70,18 @@ def allocate_producer_ids(
     return MetadataDecision(answer, [record])
 
 
+@LongDecision[DeleteTopicsRequest, DeleteTopicsResponse]
+def _delete(view: ClusterView, request: DeleteTopicsRequest) -> Work:
+    """Versions below 6 have only topic names."""
+    states = request.topics or (yield from states_of_names(request))
+    decision = yield from delete_topics.in_slices(view, states)
+    return decision
+
+
 # Answered once the asked node has the change in its own image.
 ADMINISTRATION: Final[Mapping[type, RequestDecision]] = {
     CreateTopicsRequest: create_topics,
-    DeleteTopicsRequest: delete_topics,
+    DeleteTopicsRequest: _delete,
     CreatePartitionsRequest: create_partitions,
     IncrementalAlterConfigsRequest: incremental_alter_configs,
     AlterConfigsRequest: alter_configs,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.image.records import MetadataRecord, RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
@@ -19,6 +19,7 @@ from barnabas.protocol.messages.scram_users import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from barnabas.work import Work
 
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384
@@ -26,17 +27,19 @@ USERS_OF_A_REQUEST_MAX: Final = 10_000
 HASHES: Final[Mapping[int, str]] = {1: "sha256", 2: "sha512"}  # SCRAM-SHA-256 and SCRAM-SHA-512, by mechanism
 
 TWICE: Final = "A user credential cannot be altered twice in the same request"
+# in place of an answered error: freeing very many would take a whole turn
+ANSWERED: Final = BrokerError(ErrorCode.NONE)
 
 
-def alter_scram_users(
-    view: ClusterView, request: AlterUserScramCredentialsRequest
-) -> MetadataDecision[AlterUserScramCredentialsResponse]:
+@LongDecision[AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse]
+def alter_scram_users(view: ClusterView, request: AlterUserScramCredentialsRequest) -> Work:
     """Each user separately, at most one change of a credential of each."""
     records: dict[str, MetadataRecord] = {}
     errors: dict[str, BrokerError] = {}
     changes: Iterator[ScramCredentialDeletion | ScramCredentialUpsertion]
     changes = chain(request.deletions, request.upsertions)
     for change in changes:
+        yield 1
         name = change.name
         if name in errors:
             continue
@@ -53,12 +56,16 @@ def alter_scram_users(
         if len(records) > USERS_OF_A_REQUEST_MAX and isinstance(change, ScramCredentialUpsertion):
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     results = []
-    for texts, (name, refused) in enumerate(errors.items(), start=1):
+    for texts, name in enumerate(errors, start=1):
+        yield 1
+        refused, errors[name] = errors[name], ANSWERED
         shown = refused.code != ErrorCode.UNKNOWN_SERVER_ERROR and texts <= REFUSAL_TEXTS_MAX
         results.append(
             AlteredScramUser(user=name, error_code=refused.code, error_message=refused.message if shown else None)
         )
-    results += [AlteredScramUser(user=name, error_message=None) for name in records]
+    for name in records:
+        yield 1
+        results.append(AlteredScramUser(user=name, error_message=None))
     return MetadataDecision(AlterUserScramCredentialsResponse(results=results), list(records.values()))
 
 

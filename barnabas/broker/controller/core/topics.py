@@ -11,8 +11,8 @@ from typing import Final
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.entries import topic_entries
 from barnabas.broker.config.topic_config import validate_topic_config
-from barnabas.broker.controller.core.decision import ClusterView, MetadataDecision, check_record_count
-from barnabas.broker.controller.core.placement import assigned_partition, place_partitions
+from barnabas.broker.controller.core.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
+from barnabas.broker.controller.core.placement import UNITS_OF_A_PARTITION, assigned_partition, place_partitions
 from barnabas.broker.image.image import TOPIC_RESOURCE, PartitionImage, TopicImage
 from barnabas.broker.image.records import ConfigRecord, MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from barnabas.broker.image.topic_names import Collisions, validate_topic_name
@@ -35,41 +35,53 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from barnabas.work import Steps, Work
 
 PARTITIONS_MAX: Final = 10_000  # new ones in one request, as in Kafka
 NO_ID: Final = bytes(16)
 NO_CONFIGS: Final[list[CreatableTopicConfigs]] = []  # shared by all refused topics: never change it
+UNITS_OF_A_NAME: Final = 1  # of work: a name that is refused
+NAMES_PER_UNIT: Final = 16  # names that are only counted
+STATES_PER_UNIT: Final = 8  # topics to delete that are only made
+CHARACTERS_PER_UNIT: Final = 64  # of a setting's value that is parsed: a list of 32 kB takes 5 ms
+RECORDS_PER_UNIT: Final = 4  # that are only made
+UNITS_OF_A_TOPIC: Final = 3  # a created topic, without its records
 
 
-def create_topics(view: ClusterView, request: CreateTopicsRequest) -> MetadataDecision[CreateTopicsResponse]:
+@LongDecision[CreateTopicsRequest, CreateTopicsResponse]
+def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
     """With `validate_only` the answer is the same, without records."""
     creation = _Creation(view)
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     partitions_left = PARTITIONS_MAX
-    for topic in _once(request.topics):
+    for topic in (yield from _once(request.topics)):
         name = topic.name if isinstance(topic, CreatableTopic) else topic
         try:
             if not isinstance(topic, CreatableTopic):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic_records, result = creation.create(topic, partitions_left)
+            topic_records, result = yield from creation.create(topic, partitions_left)
         except BrokerError as error:
             text = error.message if len(results) < REFUSAL_TEXTS_MAX else None
             results.append(
                 CreatableTopicResult(name=name, error_code=error.code, error_message=text, configs=NO_CONFIGS)
             )
+            yield UNITS_OF_A_NAME
             continue
         partitions_left -= result.num_partitions
         records += topic_records
         results.append(result)
+        yield UNITS_OF_A_TOPIC + len(topic.configs)
         check_record_count(len(records))
     return MetadataDecision(CreateTopicsResponse(topics=results), [] if request.validate_only else records)
 
 
-def _once(topics: Sequence[CreatableTopic]) -> list[CreatableTopic | str]:
+def _once(topics: Sequence[CreatableTopic]) -> Work:
     """Topics whose name occurs once, and each repeated name alone, in the order of their first appearance."""
     found: dict[str, CreatableTopic | str] = {}
-    for topic in topics:
+    for at, topic in enumerate(topics):
+        if at % NAMES_PER_UNIT == 0:
+            yield 1
         found[topic.name] = topic.name if topic.name in found else topic
     return list(found.values())
 
@@ -82,7 +94,7 @@ class _Creation:
         self._collisions = Collisions(view.image.topics_by_name)
         self._told: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}  # by settings
 
-    def create(self, topic: CreatableTopic, partitions_left: int) -> tuple[list[MetadataRecord], CreatableTopicResult]:
+    def create(self, topic: CreatableTopic, partitions_left: int) -> Work:
         """Records and result of one topic. Raises BrokerError if it cannot be created."""
         view = self._view
         validate_topic_name(topic.name)
@@ -97,15 +109,18 @@ class _Creation:
             raise BrokerError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {collision}"
             )
-        overrides = {config.name: config.value for config in topic.configs}
+        overrides: dict[str, str | None] = {}
+        for at, config in enumerate(topic.configs, 1):
+            yield (at % NAMES_PER_UNIT == 0) + len(config.value or "") // CHARACTERS_PER_UNIT
+            overrides[config.name] = config.value
         validate_topic_config(overrides)
         settings = {name: value for name, value in overrides.items() if value is not None}
         topic_id = view.new_id()
-        partitions = _new_partitions(view, topic, topic_id, partitions_left)
+        partitions = yield from _new_partitions(view, topic, topic_id, partitions_left)
         view.take_permits(len(partitions))
         records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
         records += _config_records(topic.name, settings)
-        records += _partition_records(topic_id, 0, partitions)
+        yield from _add_partition_records(records, topic_id, 0, partitions)
         result = CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
@@ -136,9 +151,9 @@ class _Creation:
 
 def _new_partitions(
     view: ClusterView, topic: CreatableTopic, topic_id: bytes, partitions_left: int
-) -> list[PartitionImage]:
+) -> Steps[list[PartitionImage]]:
     if topic.assignments:
-        return _assigned(view, topic, partitions_left)
+        return (yield from _assigned(view, topic, partitions_left))
     count, replication_factor = topic.num_partitions, topic.replication_factor
     if count == 0 or count < -1:
         raise BrokerError(
@@ -154,10 +169,10 @@ def _new_partitions(
     if replication_factor == -1:
         replication_factor = view.config.get_int("default.replication.factor")
     _check_partitions_left(count, partitions_left)
-    return place_partitions(view.image, count, replication_factor, topic_id[0] << 8 | topic_id[1])
+    return (yield from place_partitions(view.image, count, replication_factor, topic_id[0] << 8 | topic_id[1]))
 
 
-def _assigned(view: ClusterView, topic: CreatableTopic, partitions_left: int) -> list[PartitionImage]:
+def _assigned(view: ClusterView, topic: CreatableTopic, partitions_left: int) -> Steps[list[PartitionImage]]:
     for field, value in (("replication factor", topic.replication_factor), ("numPartitions", topic.num_partitions)):
         if value != -1:
             raise BrokerError(
@@ -175,6 +190,7 @@ def _assigned(view: ClusterView, topic: CreatableTopic, partitions_left: int) ->
             raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         partitions[number] = assigned_partition(view.image, number, brokers, replication_factor)
         replication_factor = len(brokers)
+        yield UNITS_OF_A_PARTITION
     if min(partitions) != 0 or max(partitions) != count - 1:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
@@ -194,39 +210,55 @@ def _config_records(topic: str, settings: dict[str, str]) -> list[MetadataRecord
     ]
 
 
-def _partition_records(topic_id: bytes, first: int, partitions: Sequence[PartitionImage]) -> list[MetadataRecord]:
-    return [
-        PartitionRecord(
-            partition_id=number,
-            topic_id=topic_id,
-            replicas=list(partition.replicas),
-            isr=list(partition.isr),
-            leader=partition.leader,
-            leader_epoch=partition.leader_epoch,
-            partition_epoch=partition.partition_epoch,
-            directories=list(partition.directories),
+def _add_partition_records(
+    records: list[MetadataRecord], topic_id: bytes, first: int, partitions: Sequence[PartitionImage]
+) -> Work:
+    for number, partition in enumerate(partitions, first):
+        if number % RECORDS_PER_UNIT == 0:
+            yield 1
+        records.append(
+            PartitionRecord(
+                partition_id=number,
+                topic_id=topic_id,
+                replicas=list(partition.replicas),
+                isr=list(partition.isr),
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                directories=list(partition.directories),
+            )
         )
-        for number, partition in enumerate(partitions, first)
-    ]
 
 
-def states_to_delete(request: DeleteTopicsRequest) -> Sequence[DeleteTopicState]:
-    """Versions below 6 have only topic names."""
-    return request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+def states_of_names(request: DeleteTopicsRequest) -> Steps[list[DeleteTopicState]]:
+    states = []
+    for number, name in enumerate(request.topic_names):
+        if number % STATES_PER_UNIT == 0:
+            yield 1
+        states.append(DeleteTopicState(name=name))
+    return states
 
 
-def delete_topics(view: ClusterView, request: DeleteTopicsRequest) -> MetadataDecision[DeleteTopicsResponse]:
+@LongDecision[Sequence[DeleteTopicState], DeleteTopicsResponse]
+def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work:
     """Raises BrokerError(TOPIC_DELETION_DISABLED) if delete.topic.enable is false."""
     if not view.config.get_bool("delete.topic.enable"):
         raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
     records: list[MetadataRecord] = []
     results: list[DeletableTopicResult] = []
-    states = states_to_delete(request)
-    resolved = [_resolve(view, state) for state in states]
-    names = Counter(state.name for state in states)
-    ids = Counter(found.topic_id for found in resolved if isinstance(found, TopicImage))
+    names: Counter[str | None] = Counter()
+    ids: Counter[bytes] = Counter()
+    resolved = []
+    for state in states:
+        names[state.name] += 1
+        found = _resolve(view, state)
+        resolved.append(found)
+        if isinstance(found, TopicImage):
+            ids[found.topic_id] += 1
+        yield 1
     answered: set[str | bytes] = set()  # names and ids
     for state, topic in zip(states, resolved, strict=True):
+        yield 1
         if isinstance(topic, TopicImage):
             if topic.topic_id in answered:
                 continue
@@ -280,23 +312,25 @@ _UNKNOWN_NAME: Final = BrokerError(
 )
 
 
-def create_partitions(
-    view: ClusterView, request: CreatePartitionsRequest
-) -> MetadataDecision[CreatePartitionsResponse]:
+@LongDecision[CreatePartitionsRequest, CreatePartitionsResponse]
+def create_partitions(view: ClusterView, request: CreatePartitionsRequest) -> Work:
     """With `validate_only` the answer is the same, without records."""
     records: list[MetadataRecord] = []
     results: list[CreatePartitionsTopicResult] = []
     wanted: dict[str, CreatePartitionsTopic | None] = {}  # None: named more than once
-    for topic in request.topics:
+    for at, topic in enumerate(request.topics):
+        if at % NAMES_PER_UNIT == 0:
+            yield 1
         wanted[topic.name] = None if topic.name in wanted else topic
     partitions_left = PARTITIONS_MAX
     for name, once in wanted.items():
+        yield UNITS_OF_A_NAME
         result = CreatePartitionsTopicResult(name=name)
         results.append(result)
         try:
             if once is None:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            added = _widen(view, once, partitions_left)
+            added = yield from _widen(view, once, partitions_left)
         except BrokerError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
@@ -305,7 +339,7 @@ def create_partitions(
     return MetadataDecision(CreatePartitionsResponse(results=results), [] if request.validate_only else records)
 
 
-def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: int) -> list[MetadataRecord]:
+def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: int) -> Steps[list[MetadataRecord]]:
     topic = view.image.topic(request.name)
     if topic is None:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -319,23 +353,26 @@ def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: i
         )
     additional = request.count - present
     _check_partitions_left(additional, partitions_left)
+    records: list[MetadataRecord] = []
     if request.assignments is None or len(request.assignments) == additional:
         view.take_permits(additional)
     replication_factor = len(topic.partitions[0].replicas)
     if request.assignments is None:
-        added = place_partitions(view.image, additional, replication_factor, topic.topic_id[0] + present)
-        return _partition_records(topic.topic_id, present, added)
+        added = yield from place_partitions(view.image, additional, replication_factor, topic.topic_id[0] + present)
+        yield from _add_partition_records(records, topic.topic_id, present, added)
+        return records
     if len(request.assignments) != additional:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {additional} additional partition(s), but only {len(request.assignments)} "
             f"assignment(s) were specified.",
         )
-    assigned = [
-        assigned_partition(view.image, number, assignment.broker_ids, replication_factor)
-        for number, assignment in enumerate(request.assignments, present)
-    ]
-    return _partition_records(topic.topic_id, present, assigned)
+    assigned = []
+    for number, assignment in enumerate(request.assignments, present):
+        assigned.append(assigned_partition(view.image, number, assignment.broker_ids, replication_factor))
+        yield UNITS_OF_A_PARTITION
+    yield from _add_partition_records(records, topic.topic_id, present, assigned)
+    return records
 
 
 def topic_to_ensure(name: str, config: BrokerConfig) -> CreatableTopic:

@@ -17,7 +17,7 @@ BATCHES_BYTES: Final = 1024 * 1024  # of committed batches in one call of the li
 class RaftListener(Protocol):
     """Replays this node's metadata log."""
 
-    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes], size_bytes: int) -> None:
+    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
         """Replaces everything below the snapshot's end offset by these encoded records. Also called by `open`."""
         ...
 
@@ -73,7 +73,7 @@ class ListenerContext:
         snapshot = self._log.latest_snapshot
         if snapshot is not None and snapshot.end_offset > self.next_offset:
             self.next_offset = snapshot.end_offset
-            self._listener.on_snapshot(snapshot, self._log.snapshot_values(), self._log.snapshot_bytes)
+            self._listener.on_snapshot(snapshot, self._log.snapshot_values())
 
     def deliver_committed(self, machine: RaftMachine) -> None:
         """Delivers a snapshot first if the log no longer has the next batch."""

@@ -32,6 +32,7 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesRequest,
 )
 from barnabas.protocol.registry import API, PERMISSIONS
+from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, replayed
 from tests.support.broker.some_access import Question, SomeAccess
 
@@ -56,7 +57,8 @@ def decided(request: Any, answer: Any, *allowed: Question) -> tuple[Any, Any]:
         got.append(request)
         return MetadataDecision(answer)
 
-    decision: Any = authorized_decision(SomeAccess(*allowed), decide)(View(), request)
+    work: Any = authorized_decision(SomeAccess(*allowed), decide)(View(), request)
+    decision = finished(work)
     return (got[0] if got else None), decision.answer
 
 

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from barnabas.broker.controller.core.config_remarks import remarks_on_change
-from barnabas.broker.controller.core.configs import ConfigOperation, incremental_alter_configs
+from barnabas.broker.controller.core.configs import ConfigOperation, alter_configs, incremental_alter_configs
 from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.image.records import ClearElrRecord, ConfigRecord, FeatureLevelRecord, MetadataRecord
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
@@ -226,3 +229,24 @@ def test_one_remark_for_each_key_without_effect() -> None:
         "setting 'log.initial.task.delay.ms' of broker '1' has no effect here: it is for tests of Kafka itself",
     ]
     assert remarks_on_change(alter(orders(), TOPIC, "orders", ("retention.ms", "5", SET))[2]) == []
+
+
+def test_the_keys_of_one_resource_are_decided_in_slices() -> None:
+    names = [f"key{number}" for number in range(10_000)]
+    altered = AlterConfigsResource(
+        resource_type=TOPIC,
+        resource_name="orders",
+        configs=[AlterableConfig(name=name, config_operation=SET, value="1") for name in names],
+    )
+    replaced = AlterConfigsRequestResource(
+        resource_type=TOPIC,
+        resource_name="orders",
+        configs=[AlterConfigsRequestConfig(name=name, value="1") for name in names],
+    )
+    for work in (
+        incremental_alter_configs.in_slices(view(orders()), IncrementalAlterConfigsRequest(resources=[altered])),
+        alter_configs.in_slices(view(orders()), AlterConfigsRequest(resources=[replaced])),
+    ):
+        units = [step for step in work if isinstance(step, int)]
+        assert max(units) <= 2
+        assert len(units) > 2 * 10_000 // 4

@@ -18,7 +18,6 @@ from barnabas.broker.controller.core.delegation_tokens import (
     renew_token,
 )
 from barnabas.broker.image.image import MetadataImage
-from barnabas.broker.image.records import RemoveDelegationTokenRecord
 from barnabas.broker.sasl.scram_server import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.delegation_tokens import (
@@ -28,6 +27,7 @@ from barnabas.protocol.messages.delegation_tokens import (
     RenewDelegationTokenRequest,
     TokenPrincipal,
 )
+from barnabas.work import finished
 from tests.support.broker.metadata_images import changed, cluster, replayed, view
 
 DAY_MS = 86_400_000
@@ -88,6 +88,7 @@ def test_the_tokens_of_one_owner_are_limited() -> None:
     refused = code_of(create_token, seen(full), CreateDelegationTokenRequest(max_lifetime_ms=-1))
     assert refused == ErrorCode.POLICY_VIOLATION
     assert made(full, owner_principal_type="User", owner_principal_name="bob")[1].error_code == 0
+    assert next(create_token.in_slices(seen(full), CreateDelegationTokenRequest())) == 1  # it runs in slices
 
 
 def test_a_token_is_renewed_by_its_parties() -> None:
@@ -121,9 +122,9 @@ def test_a_token_expires() -> None:
     now = ExpireDelegationTokenRequest(hmac=answer.hmac, expiry_time_period_ms=-1)
     assert code_of(expire_token, seen(image, BOB), now) == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
     assert not replayed(image, expire_token(seen(image), now).records).delegation_tokens
-    assert expired_tokens(image, NOW_MS + DAY_MS) == MetadataDecision(False, [])
-    (removed,) = expired_tokens(image, NOW_MS + DAY_MS + 1).records
-    assert removed == RemoveDelegationTokenRecord(token_id=answer.token_id)
+    assert finished(expired_tokens(image, NOW_MS + DAY_MS)) == MetadataDecision(False, [])
+    (removed,) = finished(expired_tokens(image, NOW_MS + DAY_MS + 1)).records
+    assert removed.token_id == answer.token_id
 
 
 def test_many_expired_tokens_are_removed_by_several_decisions() -> None:
@@ -133,7 +134,9 @@ def test_many_expired_tokens_are_removed_by_several_decisions() -> None:
     image = replace(image, delegation_tokens=many)
     removed = []
     for more in (True, True, False):
-        decision = expired_tokens(image, NOW_MS + DAY_MS + 1)
+        work = expired_tokens(image, NOW_MS + DAY_MS + 1)
+        assert next(work) == 1  # it runs in slices
+        decision = finished(work)
         assert decision.answer is more
         removed.append(len(decision.records))
         image = replayed(image, decision.records)

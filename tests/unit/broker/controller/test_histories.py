@@ -25,7 +25,7 @@ from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
-    DeleteTopicsRequest,
+    DeleteTopicState,
     IncrementalAlterConfigsRequest,
 )
 from barnabas.protocol.messages.cluster import (
@@ -120,7 +120,7 @@ def test_random_lives(steps: list[tuple]) -> None:  # type: ignore[type-arg]  # 
             topic = CreatableTopic(name=rest[0], num_partitions=rest[1], replication_factor=rest[2])
             records = create_topics(now, CreateTopicsRequest(topics=[topic])).records
         elif kind == "delete":
-            records = delete_topics(now, DeleteTopicsRequest(topic_names=[rest[0]])).records
+            records = delete_topics(now, [DeleteTopicState(name=rest[0])]).records
         elif kind == "widen":
             wanted = CreatePartitionsTopic(name=rest[0], count=rest[1], assignments=None)
             records = create_partitions(now, CreatePartitionsRequest(topics=[wanted])).records

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.broker.controller.core.placement import place_partitions
-from barnabas.broker.image.image import MetadataImage
+from barnabas.broker.controller.core import placement
+from barnabas.broker.image.image import MetadataImage, PartitionImage
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster
 
 
@@ -24,6 +25,10 @@ def racks(*of: str | None) -> MetadataImage:
 def fenced(image: MetadataImage, ids: Iterable[int]) -> MetadataImage:
     """The image with these brokers fenced."""
     return replace(image, brokers={**image.brokers, **{n: image.brokers[n]._replace(fenced=True) for n in ids}})
+
+
+def place_partitions(image: MetadataImage, count: int, replication_factor: int, start: int) -> list[PartitionImage]:
+    return finished(placement.place_partitions(image, count, replication_factor, start))
 
 
 @pytest.mark.parametrize("of", [("a", "a", "b", "b", "c", "c"), ("a", "a", "a", "b", "c"), ("a", "b", "c")])

@@ -23,7 +23,6 @@ from barnabas.protocol.messages.admin import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeleteTopicsRequest,
     DeleteTopicState,
 )
 from tests.support.broker.metadata_images import cluster, directory_of, replayed, view, with_topic
@@ -239,7 +238,7 @@ def test_a_broker_with_several_directories_chooses_itself() -> None:
 def delete(
     image: MetadataImage, *states: DeleteTopicState, config: BrokerConfig | None = None
 ) -> MetadataDecision[Any]:
-    return delete_topics(view(image, config), DeleteTopicsRequest(topics=list(states)))
+    return delete_topics(view(image, config), list(states))
 
 
 def two_topics() -> MetadataImage:

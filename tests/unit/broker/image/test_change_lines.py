@@ -45,7 +45,7 @@ def broker(number: int, *, fenced: bool = False, epoch: int = 7, stops: bool = F
 def lines(caplog: pytest.LogCaptureFixture, old: MetadataImage, new: MetadataImage) -> list[str]:
     caplog.set_level("INFO", "barnabas")
     caplog.clear()
-    delta = difference(old, new)
+    delta = finished(difference(old, new))
     assert isinstance(delta, MetadataDelta)
     finished(log_changes(HERE, old, new, delta))
     return [record.getMessage() for record in caplog.records]

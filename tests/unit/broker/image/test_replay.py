@@ -42,6 +42,7 @@ from barnabas.broker.image.snapshot import snapshot_records
 from barnabas.broker.quorum.core.snapshots import decode_snapshot
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.records import decode_records, iter_batches
+from barnabas.work import finished
 from tests.support.broker.metadata_images import changed, cluster, replayed, with_topic
 from tests.support.broker.standalone import GOLDEN
 
@@ -305,7 +306,7 @@ def test_acls_credentials_tokens_and_quotas_are_changed_and_removed() -> None:
     keys = [list(delta.acls), list(delta.scram_credentials), list(delta.delegation_tokens), list(delta.quotas)]
     assert keys == [[A], [(1, "u")], ["t"], [entity]]
     assert not delta.empty
-    assert difference(base, after) == delta
+    assert finished(difference(base, after)) == delta
 
 
 def test_a_topic_that_came_and_went_between_two_images_is_not_told() -> None:

@@ -16,7 +16,6 @@ from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
-    DeleteTopicsRequest,
     DeleteTopicState,
 )
 from barnabas.work import Work, finished
@@ -122,7 +121,7 @@ def test_deleted_and_added_partitions_count() -> None:
     assert create_partitions(wider, CreatePartitionsRequest(topics=widened)).answer.results[0].error_code == 0
     permits = limited.permits(DELETE, 6)
     states = [DeleteTopicState(name=name) for name in ("t0", "t1")]
-    answer = delete_topics(replace(view(image), permits=permits), DeleteTopicsRequest(topics=states)).answer
+    answer = delete_topics(replace(view(image), permits=permits), states).answer
     assert [each.error_code for each in answer.responses] == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     assert permits.throttle_ms == 2_000
 

@@ -47,7 +47,7 @@ def image_of(acls: Sequence[AclImage]) -> MetadataImage:
 
 
 def publish(authorizer: Authorizer, former: MetadataImage, image: MetadataImage, *, prepared: bool = True) -> None:
-    delta: MetadataDelta = difference(former, image)
+    delta: MetadataDelta = finished(difference(former, image))
     if prepared:
         finished(authorizer.follow(image, delta))
     authorizer.on_image(former, image, delta)
@@ -146,7 +146,7 @@ def test_a_change_applies_to_the_next_question_of_an_open_connection() -> None:
     access = authorizer.access(ALICE, HOST).asked_by(0)
     assert not access.allows(O.WRITE, T.TOPIC, "t")
     following = image_of([acl("t", O.WRITE)])
-    delta: MetadataDelta = difference(image, following)
+    delta: MetadataDelta = finished(difference(image, following))
     finished(authorizer.follow(following, delta))
     assert not access.allows(O.WRITE, T.TOPIC, "t")  # prepared, not published
     authorizer.on_image(image, following, delta)
