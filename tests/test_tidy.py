@@ -21,13 +21,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "barnabas"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-DOCSTRING_LINES_MAX = {"barnabas": 111_440, "tests": 116_510}
+DOCSTRING_LINES_MAX = 25
 INTERNAL_TOPIC = re.compile(r"__(consumer_offsets|transaction_state|cluster_metadata|share_group_state)(-\d+)?")
 HOME_OF_INTERNAL_TOPICS = Path("protocol/internal_topics.py")
 ANY_IN_BROKER_MAX = 48  # uses of the type Any in barnabas/broker; lower it when you remove some
 
 # Physical lines of code, and words of hand-written documents: they fall, and only a new feature raises them by what it needs.
-LINES_MAX = {"barnabas": 111_440, "tests": 116_510}
+LINES_MAX = {"barnabas": 111_580, "tests": 116_525}
 WORDS_MAX = 45_000
 DRAWN = ("configuration.md", "coverage.md", "metrics.md")  # tables
 
@@ -284,7 +284,7 @@ def test_an_import_of_node_in_a_unit_test_is_found(tmp_path: Path) -> None:
 
 
 # What starts `barnabas serve` besides the test kit.
-STARTERS = {"OpenBroker", "ServedBroker", "barnabas_nodes", "served_world"}
+STARTERS = {"OpenBroker", "ServedBroker", "barnabas_nodes", "secured_nodes", "served_world"}
 
 
 def other_starts(tests: Path) -> list[str]:
