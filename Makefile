@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
-WORKERS ?= 4
+WORKERS ?= 3
 
 .PHONY: help demo demo-spark test test-core test-pipeline test-pipeline-chaos check lint soak bench dist docs clean
 
