@@ -14,6 +14,7 @@ import pytest
 
 from examples.demo import environment, program
 from tests.support.processes.cli import ForeignModules
+from tests.support.processes.process_tree import command_lines
 
 pytestmark = pytest.mark.process
 
@@ -56,8 +57,7 @@ def test_a_stop_in_the_middle_ends_the_brokers_too(tmp_path: Path) -> None:
         time.sleep(0.05)
     demo.send_signal(signal.SIGTERM)
     assert demo.wait(60) == 130
-    running = subprocess.run(["pgrep", "-f", str(data)], capture_output=True, text=True, check=False)
-    assert running.stdout == ""
+    assert command_lines(re.escape(str(data))) == {}
 
 
 def test_spark_takes_its_own_data() -> None:

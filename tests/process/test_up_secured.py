@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from barnabas.broker.config.properties import parse_properties
 from tests.support.processes.cli import called
+from tests.support.processes.process_tree import command_lines
 from tests.support.processes.up import SECONDS_MAX, Up, data
 
 pytestmark = pytest.mark.process
@@ -97,7 +97,7 @@ def test_a_secured_cluster_from_one_line(data: Path) -> None:
         folder = data / "security"
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
         assert {name for name, mode in modes.items() if mode != 0o600} == {"ca.pem"}
-        lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        lines = "\n".join(command_lines("").values())
         logs = "".join(file.read_text() for file in data.glob("node-*.log")) + up.stderr()
         for password in passwords(data):
             assert password not in lines + logs

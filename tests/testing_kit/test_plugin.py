@@ -330,7 +330,9 @@ def test_a_leaked_client_is_named(pytester: pytest.Pytester, monkeypatch: pytest
             assert False
         """
     )
-    shown = pytester.runpytest_inprocess()
+    shown = pytester.runpytest_inprocess(
+        "-p", "no:unraisableexception"
+    )  # of what earlier tests have left in this process
     shown.assert_outcomes(passed=3, failed=1, warnings=2)
     shown.stdout.fnmatch_lines(
         [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from barnabas.testing import Broker
@@ -22,6 +24,17 @@ def descendants(root: int) -> list[int]:
     while level:
         level = [pid for pid, parent in parents.items() if parent in level]
         found += level
+    return found
+
+
+def command_lines(pattern: str) -> dict[int, str]:
+    """The arguments of the processes whose arguments, with spaces between them, match a regular expression."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            arguments = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if re.search(pattern, arguments):
+                found[int(path.name)] = arguments
     return found
 
 

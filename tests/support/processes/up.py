@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import selectors
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes.process_tree import command_lines, kill
 from tests.support.security.planted import without_secrets
 
 COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
@@ -49,9 +48,9 @@ class Up:
 
     def nodes(self) -> dict[int, int]:
         """Pid of each node that runs, by node id."""
-        found = subprocess.run(["pgrep", "-af", f"serve.*{self.data}/node-"], capture_output=True, text=True)
-        pairs = (re.match(r"(\d+) .*--node-id (\d+) ", line) for line in found.stdout.splitlines())
-        return {int(pair.group(2)): int(pair.group(1)) for pair in pairs if pair is not None}
+        lines = command_lines(rf"serve.*{re.escape(str(self.data))}/node-")
+        numbers = {pid: re.search(r"--node-id (\d+) ", line) for pid, line in lines.items()}
+        return {int(found.group(1)): pid for pid, found in numbers.items() if found is not None}
 
     def end(self, number: int = signal.SIGINT) -> int:
         self.process.send_signal(number)
@@ -60,17 +59,15 @@ class Up:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        for pid in self.nodes().values():
-            with suppress(ProcessLookupError):  # the nodes end by themselves
-                os.kill(pid, signal.SIGKILL)
+        for pid in self.nodes().values():  # they end by themselves
+            kill(pid)
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
     """The directory of a cluster. No node of it is left at the end."""
     yield tmp_path / "cluster"
-    left = subprocess.run(["pgrep", "-f", f"serve.*{tmp_path}/cluster/node-"], capture_output=True, text=True)
-    for pid in left.stdout.split():
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
-    assert left.stdout == "", "every node ends with the command that started it"
+    left = command_lines(rf"serve.*{re.escape(str(tmp_path))}/cluster/node-")
+    for pid in left:
+        kill(pid)
+    assert not left, "every node ends with the command that started it"
