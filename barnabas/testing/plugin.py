@@ -1,5 +1,5 @@
 """The pytest plugin: options, the marker `kafka`, and fixtures; docs/testing/reference.md lists them. Their work is in `fixtures.py`, imported on
-first use, so tests without Kafka cost nothing.
+first use, so tests without Kafka cost nothing. PYTEST_DONT_REWRITE: else pytest warns if something has imported it before.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ STRATEGIES: dict[str, list[type[Member]]] = {
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_all_clients_in_one_group(bootstrap: str, admin: Admin, name: str, strategy: str) -> None:
-    """Everyone understands the assignment, whoever leads: the members leave one after the other, in the order of their joins."""
+    """Each client reads the assignment of each leader: the members leave in the order in which they joined."""
     topic = await make_group(admin, name)
     group = Membership(topic, PARTITIONS)
     await fill(bootstrap, topic, 120)

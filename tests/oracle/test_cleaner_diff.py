@@ -129,7 +129,7 @@ def configure(admin: AdminClient, whose: ConfigResource, key: str, value: str | 
 
 @pytest.fixture
 def admin(kafka_data: tuple[str, Path]) -> Iterator[AdminClient]:
-    """Of the Kafka that tests share, whose cleaner looks ten times a second meanwhile."""
+    """An admin client of the shared Kafka. The log cleaner checks the logs every 100 ms until the test ends."""
     admin = AdminClient({"bootstrap.servers": kafka_data[0]})
     broker = ConfigResource(ConfigResource.Type.BROKER, "1")
     configure(admin, broker, "log.cleaner.backoff.ms", "100")

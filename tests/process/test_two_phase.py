@@ -1,4 +1,4 @@
-"""Prepared transactions (KIP-939) that nobody comes back for: an operator ends them by commands."""
+"""An operator commits or aborts prepared transactions (KIP-939) with commands, when their producers do not return."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from barnabas.broker.config.properties import parse_properties
+from tests.support.processes.attempts import attempts
 from tests.support.processes.cli import called
 from tests.support.processes.process_tree import command_lines
 from tests.support.processes.up import SECONDS_MAX, Up, data
@@ -88,10 +89,9 @@ def test_a_secured_cluster_from_one_line(data: Path) -> None:
         assert "TLS" in plain.stderr
 
         os.kill(up.nodes()[2], signal.SIGKILL)
-        deadline = time.monotonic() + SECONDS_MAX
-        while "To bring it back: " not in up.stderr():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        for _ in attempts("the dead node is named", SECONDS_MAX):
+            if "To bring it back: " in up.stderr():
+                break
         assert called("produce", "orders", *client, stdin="water\n").returncode == 0
 
         folder = data / "security"

@@ -23,6 +23,4 @@ def plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.syspath_prepend(str(ROOT))
-    # The process has imported the plugin already: whether pytest warns of that depends on the tests before.
-    already = "-W ignore::pytest.PytestAssertRewriteWarning"
-    pytester.makeini(f"[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider --strict-markers {already}\n")
+    pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider --strict-markers\n")

@@ -514,9 +514,8 @@ class BrokerConfig:
             yield self._endpoint(name, text, listener, host, port)
 
 
-_listener_key = lru_cache(maxsize=1_024)(
-    server_key
-)  # asked for each connection; names are of this program, not of clients
+# For each connection; this program writes the names, not a client.
+_listener_key = lru_cache(maxsize=1_024)(server_key)
 
 
 def _of_type(name: str, value: ConfigValue, kind: type[T]) -> T:

@@ -324,9 +324,8 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Computed:
     return Computed(call, partial(_check_deletion, needs, call.request, needs.current_image.image))
 
 
-_Deletable = list[
-    tuple[str, list[PartitionResult], list[int]]
-]  # topics, the answers of partitions that exist, their numbers
+# Topics with the answers and the numbers of their partitions that exist.
+_Deletable = list[tuple[str, list[PartitionResult], list[int]]]
 
 
 def _check_deletion(needs: Needs, request: OffsetDeleteRequest, image: MetadataImage, access: Access) -> Rest:

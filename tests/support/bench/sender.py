@@ -74,16 +74,11 @@ class Leader:
 class SenderBench:
     """A sender, its leaders, and a wire of Produce requests that were sent and not answered yet."""
 
-    def __init__(self, *, partitions: int = 1, size_bytes_max: int = 1 << 20, **config: object) -> None:
+    def __init__(self, *, partitions: int = 1, size_bytes_max: int = 1 << 20, **config: Any) -> None:
         self.now = 1_000
         self.accumulator = Accumulator(batch_size=400, linger_ms=0, delivery_timeout_ms=120_000)
         self.txn = Transactions(None, SeededRng())
-        self.sender = Sender(
-            ProducerConfig(**config),  # type: ignore[arg-type]
-            self.accumulator,
-            self.txn,
-            SeededRng(),
-        )
+        self.sender = Sender(ProducerConfig(**config), self.accumulator, self.txn, SeededRng())
         self.sender.adopt(7, 0)
         self.leaders = {TopicPartition("t", p): Leader(size_bytes_max) for p in range(partitions)}
         self.where = dict.fromkeys(self.leaders, 1)

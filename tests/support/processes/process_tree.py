@@ -15,10 +15,8 @@ def descendants(root: int) -> list[int]:
     """Processes below `root`: parents before their children."""
     parents: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):  # it has ended
             parents[int(path.name)] = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
     found: list[int] = []
     level = [root]
     while level:
@@ -31,7 +29,7 @@ def command_lines(pattern: str) -> dict[int, str]:
     """The arguments of the processes whose arguments, with spaces between them, match a regular expression."""
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # as above
             arguments = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if re.search(pattern, arguments):
                 found[int(path.name)] = arguments
@@ -46,10 +44,8 @@ def alive(pid: int) -> bool:
 
 
 def kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def rss_bytes(broker: Broker) -> int:

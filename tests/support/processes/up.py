@@ -49,8 +49,7 @@ class Up:
     def nodes(self) -> dict[int, int]:
         """Pid of each node that runs, by node id."""
         lines = command_lines(rf"serve.*{re.escape(str(self.data))}/node-")
-        numbers = {pid: re.search(r"--node-id (\d+) ", line) for pid, line in lines.items()}
-        return {int(found.group(1)): pid for pid, found in numbers.items() if found is not None}
+        return {int(node[1]): pid for pid, line in lines.items() if (node := re.search(r"--node-id (\d+) ", line))}
 
     def end(self, number: int = signal.SIGINT) -> int:
         self.process.send_signal(number)

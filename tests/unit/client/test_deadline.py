@@ -1,4 +1,4 @@
-"""Requests of a caller: how long they are repeated, whom they go to, and what a call says when its time has passed."""
+"""`ask_broker` and `ask_leaders`: retries, the broker they ask, and the error when the time limit has passed."""
 
 from __future__ import annotations
 
