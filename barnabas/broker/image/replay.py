@@ -77,7 +77,7 @@ class ImageBuilder:
 
     Args:
         transaction: records of a metadata transaction that is open at `base`, None without one.
-        of_snapshot: the records are a snapshot's. It names topics before the first records.ProducerIdsRecord if Kafka wrote it, or if they were
+        of_snapshot: the records are a snapshot's. It names topics before the first ProducerIdsRecord if Kafka wrote it, or if they were
             created before the first producer id. Both count as created at the snapshot: no producer is wrongly younger than its topic.
     """
 
@@ -187,7 +187,7 @@ class ImageBuilder:
 
     def _topic(self, record: records.TopicRecord) -> None:
         if record.name in self._topics.own():
-            raise InvariantViolated(f"records.TopicRecord for topic {record.name!r}, which exists")
+            raise InvariantViolated(f"TopicRecord for topic {record.name!r}, which exists")
         self._put(TopicImage(record.name, record.topic_id, (), self._next_producer_id))
         self._partitions[record.topic_id] = []
         self.delta.created[record.topic_id] = None
@@ -212,15 +212,13 @@ class ImageBuilder:
         elif record.partition_id == len(partitions):
             partitions.append(image)
         else:
-            raise InvariantViolated(f"records.PartitionRecord {record.partition_id} where {len(partitions)} is next")
+            raise InvariantViolated(f"PartitionRecord {record.partition_id} where {len(partitions)} is next")
         self._touch(record.topic_id, record.partition_id)
 
     def _partition_change(self, record: records.PartitionChangeRecord) -> None:
         partitions = self._partitions_of(record.topic_id)
         if not 0 <= record.partition_id < len(partitions):
-            raise InvariantViolated(
-                f"records.PartitionChangeRecord for partition {record.partition_id} of {len(partitions)}"
-            )
+            raise InvariantViolated(f"PartitionChangeRecord for partition {record.partition_id} of {len(partitions)}")
         was = partitions[record.partition_id]
         now = partitions[record.partition_id] = changed_partition(was, record)
         self.delta.unclean_elections += now.leader not in (

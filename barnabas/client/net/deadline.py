@@ -150,7 +150,8 @@ async def ask_leaders(
                 for result in topic.partitions:
                     tp = TopicPartition(topic.name, result.partition_index)
                     if not result.error_code:
-                        found[tp] = result
+                        if tp in wanted:
+                            found[tp] = result
                         continue
                     failure = error_for(result.error_code, broker=node_id, topic=tp.topic, partition=tp.partition)
                     # Retriable in Produce; here the damaged batch is on the broker's disk.

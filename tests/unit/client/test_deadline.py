@@ -135,7 +135,8 @@ async def test_a_coordinator_is_looked_up_again_if_it_moved_or_does_not_answer()
 async def test_each_leader_is_asked_for_its_partitions_until_all_have_a_result() -> None:
     zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
     refused = listed((1, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    cluster: Any = Brokers(listed((0, ErrorCode.NONE)), refused, listed((1, ErrorCode.NONE)))
+    unasked = (5, ErrorCode.NONE)
+    cluster: Any = Brokers(listed((0, ErrorCode.NONE), unasked), refused, listed((1, ErrorCode.NONE)))
     cluster.metadata.leaders = {zero: 1, one: 2}
     found = await ask_leaders(cluster, {zero: 7, one: 8}, lambda partitions, _left_ms: partitions)
     assert {tp: result.partition_index for tp, result in found.items()} == {zero: 0, one: 1}
@@ -145,10 +146,8 @@ async def test_each_leader_is_asked_for_its_partitions_until_all_have_a_result()
 
 async def test_a_final_error_of_one_partition_counts_before_a_passing_one_of_another() -> None:
     zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
-    answer = listed(
-        (0, ErrorCode.CORRUPT_MESSAGE), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    )  # the batch is damaged on disk
-    cluster: Any = Brokers(answer)
+    damaged_on_disk = (0, ErrorCode.CORRUPT_MESSAGE)
+    cluster: Any = Brokers(listed(damaged_on_disk, (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)))
     cluster.metadata.leaders = {zero: 1, one: 1}
     with pytest.raises(KafkaError) as raised:
         await ask_leaders(cluster, {zero: 7, one: 8}, lambda partitions, _left_ms: partitions)
